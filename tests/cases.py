@@ -14,8 +14,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
 
 def shown(label: object, values: dict[str, Any]) -> str:
     """``label name=value``, without values that are 0 or empty."""
@@ -70,14 +68,24 @@ def check(path: Path, title: str, found: list[str]) -> None:
 
 
 class Case(NamedTuple):
-    """A case of ``NAME.txt`` for a test in ``test_NAME.py``."""
+    """A case of a file of them."""
 
     path: Path
     title: str
 
+    @property
+    def topic(self) -> str:
+        """The title up to a colon."""
+        return self.title.partition(":")[0]
+
+    @property
+    def lines(self) -> list[str]:
+        """Lines of input."""
+        return read(self.path)[self.title][0]
+
     def calls(self) -> list[tuple[str, list[Any], dict[str, Any]]]:
         """Each line of input: what it is, and its arguments without and with names."""
-        return [arguments(line) for line in read(self.path)[self.title][0]]
+        return [arguments(line) for line in self.lines]
 
     def check(
         self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
@@ -87,19 +95,13 @@ class Case(NamedTuple):
         check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
 
 
-def _cases_of(module: Path) -> Path:
-    return module.with_name(f"{module.stem.removeprefix('test_')}.txt")
-
-
-@pytest.fixture
-def case_named(request):
-    """The case of the test's module with a title."""
-    return lambda title: Case(_cases_of(request.path), title)
-
-
 def pytest_generate_tests(metafunc):
-    """Run what takes a `case` once for each case of its module, if it has a file of them."""
-    path = _cases_of(metafunc.definition.path)
-    if "case" in metafunc.fixturenames and path.exists():
-        found = read(path)
-        metafunc.parametrize("case", [Case(path, title) for title in found], ids=found)
+    """Run what takes a `case` once for each case of its module, if it has a file of them: NAME.txt
+    for test_NAME.py. What takes a `jobs_case` runs for those of jobs.txt."""
+    module = metafunc.definition.path
+    for argument in metafunc.fixturenames:
+        name = argument.removesuffix("case").rstrip("_") or module.stem.removeprefix("test_")
+        path = module.with_name(f"{name}.txt")
+        if argument.endswith("case") and path.exists():
+            found = read(path)
+            metafunc.parametrize(argument, [Case(path, title) for title in found], ids=found)

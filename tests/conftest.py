@@ -2,16 +2,13 @@ from __future__ import annotations
 
 import atexit
 import gc
-import importlib.util
+import importlib
 import os
 import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
-from functools import cache
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 # A library's threads that have nothing to do would spin, on processors that other tests need; the
 # libraries read it when they are loaded, here and in every process of a test.
@@ -20,7 +17,8 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import hypothesis  # before trio, whose plugin of it warns otherwise
 import numpy as np
 import pytest
-from tests.cases import case_named, pytest_generate_tests  # noqa: F401
+from tests.cases import pytest_generate_tests  # noqa: F401
+from tests.fork_server import ForkServers
 from tests.pages import (  # noqa: F401
     browser,
     console_text_fixture,
@@ -69,40 +67,20 @@ def pytest_collection() -> Iterator[None]:
 atexit.register(gc.unfreeze)
 
 
-def _load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-@cache
-def _servers() -> Any:
-    return _load("fork_server").ForkServers()
+SERVERS = ForkServers()
 
 
 @pytest.fixture(scope="session")
 def forked() -> Callable[..., subprocess.CompletedProcess[str]]:
     """Runs a Python program in a separate process that need not import everything again."""
-    run: Callable[..., subprocess.CompletedProcess[str]] = _servers().run
-    return run
-
-
-@pytest.fixture(scope="session")
-def rank_variables() -> dict[str, str]:
-    """The environment of the workload's ranks, as torchrun and the workload set it: those that are
-    `forked` with it are copies of one process, which has imported what the profiler requires."""
-    return os.environ | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "6"}
+    return SERVERS.run
 
 
 @pytest.fixture(scope="session", autouse=True)
 def forked_workers() -> Iterator[None]:
     """Workers of the engine are forked from a process that has imported torch, see
     ``fork_server.py``."""
-    servers = _servers()
-    forking = SimpleNamespace(**vars(subprocess) | {"Popen": servers.popen})
+    forking = SimpleNamespace(**vars(subprocess) | {"Popen": SERVERS.popen})
     for module in FORKING:
         module.subprocess = forking
     # The variables that a server is for would include the name of the test.
@@ -111,13 +89,13 @@ def forked_workers() -> Iterator[None]:
         None if variables is None else SimpleNamespace(start_worker=local.start_worker)
     )
     awaits = _user_probe._await_end
-    _user_probe._await_end = servers.awaiting(awaits)
+    _user_probe._await_end = SERVERS.awaiting(awaits)
     yield
     _user_probe._await_end = awaits
     session.fork_server = fork_server
     for module in FORKING:
         module.subprocess = subprocess
-    servers.end()
+    SERVERS.end()
 
 
 @pytest.fixture
@@ -148,11 +126,10 @@ def stress_host():
 
 def _helper(name: str, file: str = "") -> Callable[[], ModuleType]:
     """A fixture: the module of this folder that has its name, unless it states another one."""
-    file = file or name
 
     @pytest.fixture(scope="session", name=name)
     def module() -> ModuleType:
-        return sys.modules.get(file) or _load(file)
+        return importlib.import_module(f"tests.{file or name}")
 
     return module
 

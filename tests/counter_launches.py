@@ -25,8 +25,8 @@ _SM = [name for name in UNITS if name.startswith("sm__")] + ["l1tex__lsuin_reque
 def metrics(
     units: Mapping[str, float] = {}, stalls: Mapping[str, float] = {}, **others: float
 ) -> dict[str, float]:
-    """A launch of 1000 blocks in ten whole waves, whose warps wait for global memory for 60 % of
-    their time; `units` (percent) and `stalls` (shares of the warps' time) replace its own.
+    """A launch of 1000 blocks in ten whole waves. Its warps wait for global memory for 60 % of
+    their time. `units` (percent) and `stalls` (shares of the warps' time) replace its own.
 
     Args:
         others: further metrics, with ``.`` written as ``___``; NaN removes one.

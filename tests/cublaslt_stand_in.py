@@ -1,10 +1,11 @@
 """A stand-in for ``nvmath.bindings.cublasLt`` that computes on host memory.
 
-It holds callers to the library's protocol: descriptors that exist, attributes of the right size,
-algorithms that it made itself and that are legal for the problem, enough workspace, addresses of
-everything that a descriptor refers to, and A transposed with B not for fp8. Products are computed
-by numpy from the addresses alone, so that a wrong leading dimension, transposition, stride, scale
-or epilogue gives a wrong result. A launch advances a pretended clock by the algorithm's time.
+Callers are held to the library's protocol: descriptors that exist, attributes of the right size and
+enough workspace. Algorithms are the stand-in's own and legal for the problem. Everything that a
+descriptor refers to has an address, and for fp8 A is transposed and B is not. Products are computed
+by numpy from the addresses alone. A wrong leading dimension, transposition, stride, scale or
+epilogue therefore gives a wrong result. A launch advances a pretended clock by the algorithm's
+time.
 """
 
 from __future__ import annotations

@@ -2,17 +2,17 @@
 
 Imports are nine tenths of the cost of a worker or a command in the suite. While tests run in this
 process, ``python -m gemmetry.engine.worker ...`` is therefore not started as a new process: a
-server that has imported what workers import forks, and the copy continues as a new one would, with
+server that has imported what workers import forks. The copy continues as a new process would, with
 its arguments, descriptors, environment, working directory, session and output. The only difference
-is what a library reads from the environment when it is loaded, so each such environment has a
-separate server. Files of users' kernels are looked into, and submissions judged, in the same way,
-and the fixture ``forked`` runs Python programs, mostly commands.
+is what a library reads from the environment when it is loaded. Each such environment therefore has
+a separate server. Files of users' kernels are looked into, and submissions judged, in the same way.
+The fixture ``forked`` runs Python programs, mostly commands.
 
 A fork costs what the server's memory costs, and a worker is two of them: with torch 27 ms of a
 processor, without it 6 ms. So workers of providers that need no torch have a server without it.
 
-Programs that tests start as processes of their own start their workers as ever, and so does every
-worker under the fixture ``fresh_workers``.
+Programs that tests start as processes of their own start their workers as new processes. So does
+every test with the fixture ``fresh_workers``.
 """
 
 from __future__ import annotations

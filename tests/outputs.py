@@ -21,7 +21,6 @@ import csv
 import fnmatch
 import gzip
 import html.parser
-import importlib.util
 import io
 import itertools
 import json
@@ -175,17 +174,19 @@ def prepare(line: str, place: Path) -> bool:
         case "!folder":
             path.mkdir()
         case "!sweep":
-            module = helper("synthetic_sweeps")
+            from tests import synthetic_sweeps
+
             names, values = zip(*json.loads(given).items(), strict=True)
-            module.write_sweep(path, [
-                module.MadePoint(**_slowed(dict(zip(names, one, strict=True)), module))
+            synthetic_sweeps.write_sweep(path, [
+                synthetic_sweeps.MadePoint(**_slowed(dict(zip(names, one, strict=True))))
                 for one in itertools.product(*(v if isinstance(v, list) else [v] for v in values))
             ])  # fmt: skip
         case "!history":
-            module = helper("histories")
+            from tests import histories
+
             values = json.loads(given)
             slow, lost = values.pop("slow", ()), values.pop("lost", ())
-            made = module.SyntheticHistory(**values, lost={tuple(one) for one in lost})
+            made = histories.SyntheticHistory(**values, lost={tuple(one) for one in lost})
             for factor, first, provider, shape in slow:
                 made.slow(factor, first, provider=provider, shape=shape)
             from gemmetry.history.folder import append
@@ -196,20 +197,11 @@ def prepare(line: str, place: Path) -> bool:
     return True
 
 
-def _slowed(values: dict[str, Any], module: Any) -> dict[str, Any]:
+def _slowed(values: dict[str, Any]) -> dict[str, Any]:
+    from tests.synthetic_sweeps import UP
+
     factor = values.pop("slow", None)
-    return values if factor is None else {**values, "slowdown": {module.UP.kernel: factor}}
-
-
-def helper(name: str) -> Any:
-    """A module of this folder."""
-    if name not in sys.modules:
-        path = Path(__file__).with_name(f"{name}.py")
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None and spec.loader is not None
-        sys.modules[name] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules[name]
+    return values if factor is None else {**values, "slowdown": {UP.kernel: factor}}
 
 
 def _run(arguments: list[str], place: Path, scratch: Path) -> tuple[int, str, str]:
@@ -268,7 +260,8 @@ def _flat(value: Any, path: str = "") -> Iterator[str]:
         yield f"{path} = {json.dumps(value, ensure_ascii=False)}"
 
 
-_EMBEDDED = re.compile(r"^\s*(?:const|var|let)?\s*\w*\s*=?\s*([\[{].*[\]}]);?\s*$", re.M)
+_ASSIGNED = re.compile(r"^\s*(?:const|var|let)?\s*\w*\s*=?\s*([\[{].*[\]}]);?\s*$", re.M)
+"""JSON on one line of a script."""
 _TEXTS = {".md", ".txt", ".xml", ".yaml", ".yml", ".log", ".mlir", ".conf", ".sh", ".py"}
 
 
@@ -288,9 +281,7 @@ class _PageText(html.parser.HTMLParser):
         if self._inside == "style":
             return
         if self._inside == "script":
-            for found in re.finditer(
-                r"^\s*(?:const|var|let)?\s*\w*\s*=?\s*([\[{].*[\]}]);?\s*$", data, re.M
-            ):
+            for found in _ASSIGNED.finditer(data):
                 try:
                     self.lines += _flat(json.loads(found[1]))
                 except ValueError:
@@ -413,4 +404,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    sys.path[0] = str(ROOT)  # In place of this folder, whose modules are those of ``tests``.
     main()

@@ -2,7 +2,7 @@
 
 As a module it writes the files of single processes, in the layouts and column sets of several
 versions. As a program (``python rocprofv3.py OPTIONS -- APPLICATION``) it takes the options that
-``gemmetry sweep run`` gives, and writes files of two ranks, which launch three kernels, or
+``gemmetry sweep run`` gives, and writes files of two ranks. They launch three kernels, or
 :data:`GEMM` as often as the environment variable ``FAKE_LAUNCHES`` states.
 """
 

@@ -1,10 +1,10 @@
 """Makes synthetic sweeps: Kineto traces of a simulated training run, a few KB each.
 
-In each layer of a step, every rank starts an all-gather and runs the GEMMs next to it, waits for
-the all-gather, and runs the same GEMMs again alone, then an element-wise kernel. A collective
-begins on each rank when the rank gets to it and ends on all ranks together, so that ranks wait for
-the slowest one. Which GEMM is slowed by how much, who is late, and which settings the kernels show
-is chosen by :class:`MadePoint`; the analysis has to find it.
+In each layer of a step, every rank starts an all-gather and runs the GEMMs next to it. After the
+all-gather, the same GEMMs run alone, then an element-wise kernel. A collective begins on each rank
+when the rank gets to it, and ends on all ranks together: ranks wait for the slowest one. Which GEMM
+is slowed by how much, who is late, and which settings the kernels show is chosen by
+:class:`MadePoint`; the analysis has to find it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import signal
 import subprocess
@@ -11,13 +10,12 @@ import time
 from pathlib import Path
 
 import pytest
+from tests import elsewhere
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.domain.settings import RunSettings
 from gemmetry.engine.process import WorkerContext, WorkerProcess
 from gemmetry.engine.schema import Lane
-
-ELSEWHERE = Path(__file__).with_name("elsewhere.py")
 
 
 @pytest.fixture
@@ -52,13 +50,7 @@ def test_a_killed_worker_ends_with_its_signal(worker):
     assert worker._process._guardian.wait(60) == -signal.SIGTERM
 
 
-@pytest.fixture
-def elsewhere(monkeypatch):
-    monkeypatch.syspath_prepend(str(ELSEWHERE.parent))
-    return importlib.import_module("elsewhere")
-
-
-def test_masked_numpy_does_without_its_widest_features(elsewhere):
+def test_masked_numpy_does_without_its_widest_features():
     wide = elsewhere.wide_numpy_features()
     if not wide:
         pytest.skip("numpy has no code for wider vectors than AVX2 or NEON here")
@@ -68,13 +60,13 @@ def test_masked_numpy_does_without_its_widest_features(elsewhere):
     )
     environment = {**os.environ, **elsewhere.masked_environment()}
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program, str(ELSEWHERE.parent)],
+        [sys.executable, "-W", "error", "-c", program, str(Path(__file__).parent)],
         env=environment, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "[]\n"
 
 
-def test_busy_processes_compute_and_end(elsewhere):
+def test_busy_processes_compute_and_end():
     with elsewhere.busy_processes(2) as processes:
         until = time.monotonic() + 300
         while time.monotonic() < until and any(_processor_s(p.pid) < 0.05 for p in processes):

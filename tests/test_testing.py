@@ -35,7 +35,7 @@ class TestNull(ProviderConformance):
 
 
 class _FirstOfIree(IREE):
-    """Without its other configurations, each of which takes seconds to compile."""
+    """IREE without its other configurations, each of which takes seconds to compile."""
 
     def configurations(self, operation, target):
         return [*super().configurations(operation, target)][:1]

@@ -63,7 +63,7 @@ def nvml(*gpus: str, missing: Any = (), **answers: Any) -> Bindings:
 
 
 def amdsmi(count: int = 1, *, missing: Any = (), power: Any = 612, **answers: Any) -> Bindings:
-    """As many MI300X; a kind of clock may be missing too."""
+    """Bindings that see `count` MI300X; a kind of clock may be missing too."""
 
     def clock(_handle: int, kind: str) -> dict[str, int]:
         if kind in missing:

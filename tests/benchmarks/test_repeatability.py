@@ -10,8 +10,7 @@ from repeatability import Repeat
 import gemmetry
 from gemmetry.domain.record import Record
 
-NULL = {"providers": "null", "device": "null", "shapes": "64x64x64",
-        "verification_level": "quick"}  # fmt: skip
+NULL = {"providers": "null", "device": "null", "shapes": "64x64x64", "verification_level": "quick"}
 
 
 def test_agreement_and_marks(record: Callable[..., Record]) -> None:

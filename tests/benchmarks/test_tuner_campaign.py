@@ -35,7 +35,7 @@ def script(name, results, **variables):
 
 @pytest.mark.parametrize("name", ["campaign", "h200"])
 def test_the_header_states_how_many_configurations_there_are(name, monkeypatch, capsys):
-    """Of at least ten shapes, few enough for the minutes of a GPU; of 40 shapes in two formats."""
+    """Ten shapes or more, few enough for the minutes of a GPU; 40 shapes in two formats."""
     pytest.importorskip("triton")
     command = script(name, "results", DRY_RUN="1", DEVICE="cuda-sm_90", PYTHON="echo").split()
     monkeypatch.chdir(ROOT)

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import gzip
-from pathlib import Path
 
 import pytest
-from tests import cases
 
 from gemmetry.counters.catalogue import (
     _METRICS,
@@ -24,8 +22,6 @@ from gemmetry.counters.catalogue import (
 from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import CHIPS as AMD_CHIPS
 from gemmetry.hardware.amd_counters import has_counter
-
-CASES = Path(__file__).with_name("catalogue.txt")
 
 
 def test_every_metric_and_every_expression_of_the_catalogue_has_a_chip() -> None:
@@ -77,11 +73,9 @@ FUNCTIONS = {
 }
 
 
-@pytest.mark.parametrize("title", cases.read(CASES))
-def test_what_is_found(title, counter_launches) -> None:
+def test_what_is_found(case, counter_launches) -> None:
     found = []
-    for line in cases.read(CASES)[title][0]:
-        what, names, values = cases.arguments(line)
+    for what, names, values in case.calls():
         try:
             if what == "value":
                 found.append(str(_value(counter_launches.launch(values), *names)))
@@ -89,7 +83,7 @@ def test_what_is_found(title, counter_launches) -> None:
                 found.append(str(FUNCTIONS[what](*names)))
         except UnknownNameError as error:
             found.append(f"error: {error.message}; {error.hint}")
-    cases.check(CASES, title, found)
+    case.check(found)
 
 
 def test_the_file_of_metrics_states_how_it_was_made() -> None:

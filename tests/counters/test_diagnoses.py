@@ -82,7 +82,7 @@ def h200():
 
 
 def test_the_near_perfect_kernel_is_at_the_tensor_roof_without_the_shape_as_well(h200):
-    """With its shape see ``data/outputs/counters_diagnosis.txt``."""
+    """The diagnosis with its shape is in ``data/outputs/counters_diagnosis.txt``."""
     assert [one.id for one in diagnose(h200).findings] == ["tensor_roof", "low_clock"]
 
 

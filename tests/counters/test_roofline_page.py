@@ -36,9 +36,7 @@ def test_figures(golden, dumped):
              [Side("A", "H200", ONE), A100], [Side("A", "H200", ONE), FP8],
              [Side("<b>", "H200", ONE)])  # fmt: skip
     figures = [roofline_figure(one) for one in sides]
-    golden("rooflines", "".join(
-        dumped(figure["layout"], *figure["traces"]) for figure in figures
-    ))  # fmt: skip
+    golden("rooflines", "".join(dumped(figure["layout"], *figure["traces"]) for figure in figures))
 
 
 def test_without_operations_there_is_no_roofline(counter_launches):

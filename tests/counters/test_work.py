@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests import cases
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.counters.facts import Facts
@@ -16,19 +15,15 @@ from gemmetry.counters.work import GemmWork, gemm_work, work_in_name
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.operation import BF16, DTYPES, E2M1, E4M3, F32, F64
 
-CASES = Path(__file__).with_name("work.txt")
-
 RAW = Path(__file__).parents[1] / "data" / "counters" / "h200_cublas_bf16_4096_raw.csv.gz"
 REPORTS = RAW.parents[1] / "reports"
 WORK = GemmWork(m=4096, n=4096, k=4096, lhs=BF16, rhs=BF16, result=BF16)
 NAME = "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT"
 
 
-@pytest.mark.parametrize("title", cases.read(CASES))
-def test_checks_of_work(title, counter_launches):
+def test_checks_of_work(case, counter_launches):
     work, found = None, []
-    for line in cases.read(CASES)[title][0]:
-        what, (*names,), given = cases.arguments(line)
+    for what, names, given in case.calls():
         if what == "operation":
             work = gemm_work(parse_operation(names[0]))
         elif what == "work":
@@ -37,8 +32,8 @@ def test_checks_of_work(title, counter_launches):
             launch = counter_launches.launch(given, names[0])
             for one in Facts(launch, work).work_checks:
                 facts = {"measured": one.measured, "expected": one.expected, "reason": one.reason}
-                found.append(cases.shown(f"{one.quantity}: {one.verdict}", facts))
-    cases.check(CASES, title, found)
+                found.append((f"{one.quantity}: {one.verdict}", facts))
+    case.check(found)
 
 
 def test_a_recorded_product_agrees_with_the_model_to_the_last_digit():

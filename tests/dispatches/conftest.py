@@ -103,6 +103,12 @@ def make_record(
     )  # fmt: skip
 
 
+def noisy_samples(record: Record) -> list[float]:
+    """Samples within some percent of the record's median; noise is the same for every record."""
+    noise = np.random.default_rng(7).normal(1.0, 0.01, 40)
+    return [] if record.measurement is None else list(record.measurement.median_ns * noise)
+
+
 def fake_samples(record: Record) -> list[float]:
     """Samples whose median is near the record's, with a right tail; the same on every call."""
     if record.measurement is None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.dispatches.conftest import noisy_samples
 
 from gemmetry.dispatches.comparison import compare
 from gemmetry.domain.errors import RequestError
@@ -11,18 +12,13 @@ from gemmetry.statistics.comparison import Difference
 SQUARE = "matmul_512x512x512_f32t_f32t_f32t"
 
 
-def _samples(record):
-    noise = np.random.default_rng(7).normal(1.0, 0.01, 40)
-    return [] if record.measurement is None else list(record.measurement.median_ns * noise)
-
-
 def _experiment(title, records, **fields):
-    return ResultSet(title=title, records=records, samples=_samples, **fields)
+    return ResultSet(title=title, records=records, samples=noisy_samples, **fields)
 
 
 def test_comparisons(case, record_of):
-    """Of experiments a, b and c, whose records are lines, with options of ``compare``. What is
-    slower, faster and the same is in the golden outputs of comparisons."""
+    """Lines are records of experiments a, b and c, and options of ``compare``. What is slower,
+    faster and the same is in the golden outputs of comparisons."""
     records, options = {}, {}
     for what, plain, given in case.calls():
         if what == "option":

@@ -7,9 +7,9 @@ import dataclasses
 import io
 import json
 
-import numpy as np
 import polars
 import pytest
+from tests.dispatches.conftest import noisy_samples
 
 from gemmetry.dispatches.comparison import compare
 from gemmetry.dispatches.comparison_report import (
@@ -26,18 +26,14 @@ ENVIRONMENTS = {"old": Environment(driver="550"), "new": Environment(driver="560
 SAMPLES = {f"{NAMES[0]}_default": 3, f"{NAMES[1]}_default": 0}
 
 
-def _samples(record):
-    noise = np.random.default_rng(7).normal(1.0, 0.01, 40)
-    return [] if record.measurement is None else list(record.measurement.median_ns * noise)
-
-
 def _sets(before, after, **fields):
-    made = {"samples": _samples, **fields}
-    return [ResultSet(title=t, records=r, **made) for t, r in (("old", before), ("new", after))]
+    made = {"samples": noisy_samples, **fields}
+    return [ResultSet(title="old", records=before, **made),
+            ResultSet(title="new", records=after, **made)]  # fmt: skip
 
 
 def _contradicted(make):
-    """As on a machine that another process used during half of A's rounds."""
+    """Experiments of which another process disturbed half of the first one's rounds."""
     record = make(NAMES[0])
     ns = record.measurement.median_ns
     slow = {turn: [ns * (0.02 if turn % 2 else 1.0)] * 20 for turn in range(1, 40)}
@@ -68,7 +64,7 @@ def _many(make):
 MADE = {"contradicted": _contradicted, "quotients": _quotients, "many": _many}
 FIELDS = {
     "changes": {"environments": ENVIRONMENTS},
-    "few": {"samples": lambda one: _samples(one)[: SAMPLES.get(one.dispatch, 40)]},
+    "few": {"samples": lambda one: noisy_samples(one)[: SAMPLES.get(one.dispatch, 40)]},
     "inputs": {}, "threshold": {},
 }  # fmt: skip
 OPTIONS = {"inputs": {"allow_different_inputs": True}, "threshold": {"threshold": 0.005}}

@@ -74,7 +74,7 @@ def test_few_verdicts_of_many_are_false_and_each_is_that_of_its_interval(make_re
 
 
 def test_noise_alone_shows_no_difference_among_many(make_record):
-    """In 5 of 100 families of 120 equal dispatches one may be called different; in 2 of 10."""
+    """One of 120 equal dispatches may be called different in 5 of 100 families; in 2 of 10."""
     random = np.random.default_rng(3)
     false = 0
     for _ in range(10):

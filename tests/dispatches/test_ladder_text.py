@@ -26,7 +26,7 @@ def rounds(one):
 
 
 def test_ladders(make_record, console_text, dumped, golden):
-    """On a GPU, as printed in 80 columns and as tables."""
+    """Ladders of a GPU, as printed in 80 columns and as tables."""
 
     def record(operation, configuration, gflops, provider="cuda", facts=FACTS, **fields):
         return make_record(

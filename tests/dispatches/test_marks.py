@@ -1,5 +1,5 @@
-"""Marks that most rows share are a state of the run. In ``marks.txt``, a line ``rows`` has a number
-of rows, the relative half-width of the first one, and by how much each next one is wider."""
+"""Marks that most rows share are a state of the run. A line ``rows`` of ``marks.txt`` has
+their number, the relative half-width of the first, and how much wider each next one is."""
 
 from __future__ import annotations
 

@@ -4,12 +4,11 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests import cases
+from tests.cases import arguments
 
 from gemmetry.documents.operator_models import (
     FAMILIES,
@@ -27,16 +26,13 @@ from gemmetry.traces.operators.gemms import gemm_shape, is_gemm_operator
 
 NAMES = [name for family in FAMILIES for name in family.operators]
 
-MODELS = Path(__file__).with_name("models.txt")
-ARGUMENTS = Path(__file__).with_name("arguments.txt")
-
 
 def _recorded(shapes=(), dtypes=(), strides=(), values=()):
     return OperatorArguments(*map(json.dumps, (shapes, dtypes, strides, values)))
 
 
 def _model(line):
-    _, (), given = cases.arguments(f"call {line.partition(' ')[2]}")
+    _, (), given = arguments(f"call {line.partition(' ')[2]}")
     if isinstance(given.get("dtypes"), str):
         given["dtypes"] = [given["dtypes"]] * max(4, len(given["shapes"]))
     recorded = _recorded(**given)
@@ -47,30 +43,28 @@ def _model(line):
     return operator_model(operator, recorded, backward=line[0] == "-")
 
 
-@pytest.mark.parametrize("title", cases.read(MODELS))
-def test_work_and_bytes(title):
+def test_work_and_bytes(case):
     found = []
-    for line in cases.read(MODELS)[title][0]:
+    for line in case.lines:
         model = _model(line)
         names = ("sheet", "flops", "bytes", "spec", "mebibytes", "intensity") if model else ()
         facts = {name: getattr(model, name) for name in names}
-        found.append(cases.shown(line.split()[0], facts | (model.cells if model else {})))
-    cases.check(MODELS, title, found)
+        found.append((line.split()[0], facts | (model.cells if model else {})))
+    case.check(found)
 
 
-@pytest.mark.parametrize("title", cases.read(ARGUMENTS))
-def test_arguments(title):
+def test_arguments(arguments_case):
     found = []
-    for line in cases.read(ARGUMENTS)[title][0]:
-        what, places, given = cases.arguments(line)
+    for line in arguments_case.lines:
+        what, places, recorded = arguments(line)
         if what == "call":
-            call = Call.decoded("aten::x", _recorded(**given))
+            call = Call.decoded("aten::x", _recorded(**recorded))
             continue
         try:
             found.append(f"{line}: {getattr(call, what)(*places)}")
         except MissingArgumentError:
             found.append(f"{line}: missing")
-    cases.check(ARGUMENTS, title, found)
+    arguments_case.check(found)
 
 
 def test_elements():

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-from tests import cases
+from tests.cases import shown
 
 from gemmetry.documents.operator_tables import (
     backward_calls,
@@ -24,10 +22,6 @@ from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.jobs import rank_trace
 from gemmetry.traces.model import Trace
 from gemmetry.traces.summary import summarize
-
-shown = cases.shown
-
-RECORDINGS = Path(__file__).with_name("recordings.txt")
 
 
 def rows(tables: Iterable[Table]) -> Iterator[str]:
@@ -78,8 +72,9 @@ def job(ranks: list[Any]) -> Iterator[str]:
 TOPICS = {one.__name__: one for one in (launchers, calls, sheets, collectives)}
 
 
-@pytest.mark.parametrize("title", cases.read(RECORDINGS))
-def test_sheets(title, made_traces, made_ranks):
-    lines, topic = cases.read(RECORDINGS)[title][0], title.partition(":")[0]
-    found = job(made_ranks(lines)) if topic == "job" else TOPICS[topic](made_traces(lines))
-    cases.check(RECORDINGS, title, list(found))
+def test_sheets(case, made_traces, made_ranks):
+    if case.topic == "job":
+        found = job(made_ranks(case.lines))
+    else:
+        found = TOPICS[case.topic](made_traces(case.lines))
+    case.check(found)

@@ -48,7 +48,7 @@ def test_sizes_of_tiles_are_read_under_their_usual_names(parameters, tile):
 
 
 def _hash(document):
-    """Of the plan with this document."""
+    """The hash of the plan with this document."""
     request = {"operations": (), "providers": (ProviderRequest(name="null"),), "targets": (CPU,)}
     plan = Plan(name="x", document=document, **request)
     with pytest.raises(dataclasses.FrozenInstanceError):

@@ -55,14 +55,14 @@ EXAMPLES = [tuple(line.split("|")) for line in LIST.read_text(encoding="utf-8").
 def test_there_are_enough_examples_of_everything():
     assert len(EXAMPLES) >= 30
     assert {row[1] for row in EXAMPLES} == set(OperationKind)
-    operations = [parse_operation(row[0]) for row in EXAMPLES]
-    used = {t for o in operations for t in (o.signature.lhs, o.signature.rhs, o.signature.result)}
-    factors = {o.signature.blocks.dtype for o in operations if o.signature.blocks}
+    signatures = [parse_operation(row[0]).signature for row in EXAMPLES]
+    used = {dtype for one in signatures for dtype in (one.lhs, one.rhs, one.result)}
+    factors = {one.blocks.dtype for one in signatures if one.blocks}
     assert used | factors == set(DTYPES.values())
-    assert {step for o in operations for step in o.signature.epilogue} == set(EpilogueStep)
-    assert {o.signature.scaling for o in operations} > set(Scaling)
+    assert {step for one in signatures for step in one.epilogue} == set(EpilogueStep)
+    assert {one.scaling for one in signatures} > set(Scaling)
     assert factors == set(SCALE_FORMATS)
-    assert {o.signature.layout_pair for o in operations} >= {"tt", "tn", "nt", "nn"}
+    assert {one.layout_pair for one in signatures} >= {"tt", "tn", "nt", "nn"}
     assert len({row[0] for row in EXAMPLES}) == len(EXAMPLES)
     shown = _rows("Examples", 9)
     assert len(shown) >= 8
@@ -151,7 +151,7 @@ def _signatures() -> st.SearchStrategy[Signature]:
             slices=st.integers(2, 64) if kind is OperationKind.MATMUL_SPLITK else st.just(1),
             steps=st.lists(st.sampled_from(list(EpilogueStep)), unique=True).map(tuple),
             **(of_convolutions if kind is OperationKind.CONV2D else usual),
-        )  # fmt: skip
+        )
 
     kinds = st.sampled_from(list(OperationKind))
     return kinds.flatmap(complete).filter(lambda signature: signature is not None)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import math
 import os
 import random
 import signal
 import sqlite3
-import sys
 import threading
 import time
 import types
@@ -35,7 +33,6 @@ from gemmetry.engine.process import WorkerContext, WorkerProcess, start_worker
 from gemmetry.engine.protocol import Frame, Reply
 from gemmetry.measurement.stopping import Round
 
-_MEMORY_WORKERS = Path(__file__).with_name("memory_workers.py")
 NULL = Target(TargetKind.NULL)
 SIGNATURE = Signature(OperationKind.MATMUL, F32, F32, F32)
 
@@ -57,7 +54,7 @@ class Ran:
 
     @property
     def outcomes(self) -> dict[str, str]:
-        """By configuration."""
+        """Outcomes by configuration."""
         return {record.configuration: str(record.outcome) for record in self.records}
 
 
@@ -196,16 +193,6 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[tuple[WorkerProcess, Frame]]:
 
     monkeypatch.setattr(WorkerProcess, "send", note)
     return messages
-
-
-@pytest.fixture(scope="session")
-def memory_workers() -> types.ModuleType:
-    """Workers without processes, see ``memory_workers.py``."""
-    spec = importlib.util.spec_from_file_location("memory_workers", _MEMORY_WORKERS)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from unittest.mock import Mock
 
 import msgspec
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import ProviderRequest, Target, TargetKind
 from gemmetry.domain.errors import Outcome, PlanMismatchError
@@ -211,7 +212,7 @@ def test_a_kill_between_journal_and_manifest_leaves_the_new_plan(grown, monkeypa
 
 
 @pytest.fixture
-def grid(make_plan, tmp_path, memory_workers, use_executor):
+def grid(make_plan, tmp_path, use_executor):
     """Records sizes with a provider; the summary and the records by name. The traces are empty."""
     schedules = []
 

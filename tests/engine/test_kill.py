@@ -6,7 +6,6 @@ stored, however slow the machine is.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import signal
@@ -15,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
+from tests.engine import kill_target
+
 from gemmetry.domain.errors import Outcome
 from gemmetry.engine import run
 from gemmetry.engine.experiment import Experiment
 
-TARGET = Path(__file__).with_name("kill_target.py")
 EARLY_KILLS = 2
 
 
@@ -47,7 +47,7 @@ def test_kills_at_random_moments_while_the_experiment_grows(tmp_path, stored_rou
     def run_and_kill(end, *, early):
         wanted = len(stored_rounds(folder)) + moments.randint(1, 25)
         process = subprocess.Popen(
-            [sys.executable, str(TARGET), str(folder), str(end)],
+            [sys.executable, kill_target.__file__, str(folder), str(end)],
             env={**os.environ, "KILL_TEST": marker}, start_new_session=True,
         )  # fmt: skip
         if not early:
@@ -65,10 +65,7 @@ def test_kills_at_random_moments_while_the_experiment_grows(tmp_path, stored_rou
         before = now
     assert before, "the run got far enough to be worth killing"
 
-    spec = importlib.util.spec_from_file_location("kill_target", TARGET)
-    target = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(target)
-    summary = run(target.make_plan(32), folder)
+    summary = run(kill_target.make_plan(32), folder)
     assert (summary.kept, summary.samples_kept) != (0, 0)
     assert summary.finished == summary.total == 144
     assert summary.outcomes == {Outcome.OK: 96, Outcome.WRONG: 24, Outcome.COMPILE_ERROR: 24}

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from unittest.mock import Mock
 
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import (
     NamedDispatch,
@@ -222,7 +223,7 @@ def test_compile_only_targets_compile_and_run_nothing(make_plan, run_plan):
 
 
 def test_the_hosts_bandwidth_is_measured_before_its_cpu_is_sampled(
-    make_plan, run_plan, monkeypatch, workers, memory_workers, use_executor
+    make_plan, run_plan, monkeypatch, workers, use_executor
 ):
     facts = CpuFacts(
         name="x", vendor="AuthenticAMD", family=0x1A, model=2, usable_cores=2, physical_cores=2,
@@ -398,7 +399,7 @@ def test_a_pool_of_devices_measures_each_dispatch_once(make_plan, run_plan, befo
     ("another's", "experiment/artifacts/generated"),
 ])  # fmt: skip
 def test_machine_code_is_kept_for_all_experiments(
-    make_plan, run_plan, monkeypatch, tmp_path, memory_workers, use_executor, place, wanted
+    make_plan, run_plan, monkeypatch, tmp_path, use_executor, place, wanted
 ):
     """A folder of its own is complete, so that it can be moved. A user's cache that cannot be
     written costs nothing but time."""

@@ -1,5 +1,5 @@
-"""Files of NCCL: those of its inspector, whose records are in ``test_golden``, and that of its
-example tuner plugin, read back by the plugin's rules."""
+"""Files of NCCL: those of the inspector, whose records are in ``test_golden``; the example tuner
+plugin's, read back by the plugin's rules."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ LINE = TunerLine(
 
 
 def parsed(text):
-    """As the plugin parses it: buffers of 256 characters, comments from the first character, fields
-    by commas."""
+    """Entries as the plugin parses them: buffers of 256 characters, comments from the first
+    character, fields by commas."""
     pieces = [
         line[start : start + 255]
         for line in text.split("\n")

@@ -1,7 +1,7 @@
 """Fuzzes tables and reports of traces with atheris: ``python tests/fuzz/fuzz_tables.py FOLDER``.
 
-The input decides the traces of two ranks of a job (``hostile_traces.py``), of which every table and
-every report is created.
+The input decides the traces of two ranks of a job (``hostile_traces.py``). Every table and every
+report of them is created.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.fuzz import hostile_traces
 
 import gemmetry
 from gemmetry.cli.main import run
@@ -297,9 +298,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("name", NAMES.values(), ids=NAMES)
-def test_a_hostile_name_of_a_provider_or_a_counter_is_refused_or_harmless(
-    forged, capfd, hostile, name
-):
+def test_a_hostile_name_of_a_provider_or_a_counter_is_refused_or_harmless(forged, capfd, name):
     """On the command line it is refused; in a stored record or a report of counters it is shown."""
     if "\x00" not in name:  # no argument can hold it
         for option in (("--providers", name), ("--counters", name)):
@@ -336,11 +335,11 @@ def test_a_hostile_name_of_a_provider_or_a_counter_is_refused_or_harmless(
     assert {".md", ".csv", ".html", ".xlsx"} <= written
     for path in Path("out").iterdir():
         if path.suffix == ".xlsx":
-            hostile.check_workbook(path.read_bytes())
+            hostile_traces.check_workbook(path.read_bytes())
         elif path.suffix != ".json":
             text = path.read_text(encoding="utf-8")
             check_inactive(text, path.name, path.suffix)
             assert "<script>alert" not in text or path.suffix == ".csv", path
             if path.suffix == ".csv":
-                hostile.check_csv(text)
+                hostile_traces.check_csv(text)
     assert sorted({*before, "out"}) == sorted(path.name for path in Path.cwd().iterdir())

@@ -1,6 +1,6 @@
 """Files that no reader expects, given to every command that reads a file.
 
-A command with a new argument or option that is a path fails the first test until it is registered
+A command with a new argument or option that is a path fails the first test. It has to be registered
 in ``hostile_files.txt``, or here as a path that is only written.
 """
 

@@ -42,6 +42,14 @@ def device(gpu: Target) -> Any:
 
 
 @pytest.fixture
+def two_gpus(gpu: Target) -> None:
+    import torch
+
+    if torch.cuda.device_count() < 2:
+        pytest.skip(f"it needs two GPUs, and torch sees {torch.cuda.device_count()}")
+
+
+@pytest.fixture
 def generated(tmp_path: Path) -> Path:
     """Where providers write, and find what was compiled before."""
     return tmp_path / "generated"

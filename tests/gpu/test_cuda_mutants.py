@@ -1,8 +1,8 @@
 """Mutants in CUDA C++ on a GPU: the right ones are right, failed launches are reported, and
 bugs show where they are expected to.
 
-Kernels whose bug ends the process's use of the GPU (a hang, a failed wait) are left to ``gemmetry
-verify self-test``, which runs each in a process that it can kill.
+Some bugs end the process's use of the GPU: a hang, a failed wait. Their kernels are left to
+``gemmetry verify self-test``, which runs each in a process that it can kill.
 """
 
 from __future__ import annotations

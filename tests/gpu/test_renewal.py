@@ -1,5 +1,6 @@
-"""Inputs that change in place on a GPU, in the order of launches and unseen by versions, while
-verified and between timed rounds; other streams than the default one; results in memory used again.
+"""Inputs that change in place on a GPU while verified and between timed rounds. Changes keep the
+order of launches, and versions do not show them. Further cases: other streams than the default one,
+and results in memory that is used again.
 
 What kernels do wrong here is that of ``torch_callers.py``, around torch's own product."""
 

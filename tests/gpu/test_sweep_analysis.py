@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from gemmetry.cli.main import run
-from gemmetry.domain.dispatch import Target
 from gemmetry.sweeps.points import PointAnalysis, analyse_sweep
 
 pytestmark = pytest.mark.gpu
@@ -18,14 +17,6 @@ SMALL = (
     "distributed.backend=nccl", "model.model_dim=512", "model.mlp_hidden_dim=2048",
     "training.batch_size=16", "dataset.sequence_length=128", "distributed.bucket_cap_mb=32",
 )  # fmt: skip
-
-
-@pytest.fixture
-def two_gpus(gpu: Target) -> None:
-    import torch
-
-    if torch.cuda.device_count() < 2:
-        pytest.skip(f"it needs two GPUs, and torch sees {torch.cuda.device_count()}")
 
 
 def swept(folder: Path, *arguments: str) -> tuple[PointAnalysis, ...]:

@@ -59,14 +59,6 @@ def of_communication(rows: TraceRows) -> set[str]:
     return {name for name in kernels(rows) if "nccl" in name.lower() or "rccl" in name.lower()}
 
 
-@pytest.fixture
-def two_gpus(gpu: Target) -> None:
-    import torch
-
-    if torch.cuda.device_count() < 2:
-        pytest.skip(f"it needs two GPUs, and torch sees {torch.cuda.device_count()}")
-
-
 def test_one_gpu_trains_alone_with_the_same_losses_again(gpu: Target, tmp_path: Path) -> None:
     losses, facts = trained(tmp_path / "a", 1)
     assert facts["parallel"] == "none"

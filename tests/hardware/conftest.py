@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 
@@ -23,6 +25,11 @@ class HostTree:
 
     def siblings(self, cpu, text):
         self.write(f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", text)
+
+
+def may_run_on(monkeypatch, cpus):
+    """Restrict this process to `cpus`, as it seems."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ class FakeKernel:
 
 
 class FakeDriver:
-    """The driver's library: keeps the first bytes of each argument of each launch, of the types
+    """The driver's library. It keeps the first bytes of each launch's arguments, of the types
     `sizes`, and what each map was made of. A map is filled with its address, then with 0xAB."""
 
     def __init__(self):

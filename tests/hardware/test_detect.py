@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 from unittest.mock import Mock
 
 import pytest
+from tests.hardware.conftest import may_run_on
 from tests.vendors import amdsmi, nvml
 
 import gemmetry
@@ -53,12 +53,8 @@ CPU part\t: 0xd4f
 CPUS = "sys/devices/system/cpu"
 
 
-def _may_run_on(monkeypatch, *cpus):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
-
-
 def test_facts_of_an_x86(host_tree, monkeypatch):
-    _may_run_on(monkeypatch, *range(6))
+    may_run_on(monkeypatch, range(6))
     host_tree.write("proc/cpuinfo", CPUINFO)
     for cpu in range(6):
         host_tree.cache(cpu, 0, 1, "48K", str(cpu), "Data")
@@ -75,11 +71,11 @@ def test_facts_of_an_x86(host_tree, monkeypatch):
     assert facts.clock_source == "TSC; boost may exceed"
     assert not facts.clock_is_highest
     # Flags are those of every processor that may be used, and the highest clock goes before.
-    _may_run_on(monkeypatch, 0)
+    may_run_on(monkeypatch, {0})
     assert "amx_bf16" in cpu_facts(host_tree.root).flags
-    _may_run_on(monkeypatch, 1)
+    may_run_on(monkeypatch, {1})
     assert cpu_facts(host_tree.root).name == "something else"
-    _may_run_on(monkeypatch, 0, 1, 2)
+    may_run_on(monkeypatch, {0, 1, 2})
     for cpu, kilohertz in ((0, 3800000), (1, 3900000), (2, 2900000), (3, 9900000)):
         host_tree.write(f"{CPUS}/cpu{cpu}/cpufreq/cpuinfo_max_freq", str(kilohertz))
     facts = cpu_facts(host_tree.root)
@@ -94,7 +90,7 @@ def test_facts_of_an_x86(host_tree, monkeypatch):
 
 
 def test_facts_of_an_arm_and_of_a_system_without_those_files(host_tree, monkeypatch):
-    _may_run_on(monkeypatch, 0, 1)
+    may_run_on(monkeypatch, {0, 1})
     facts = cpu_facts(host_tree.root)
     assert facts.name and processor_identity(host_tree.root)
     assert facts.usable_cores >= facts.physical_cores >= 1

@@ -4,6 +4,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+from tests.hardware.conftest import may_run_on
 
 from gemmetry.hardware import host
 from gemmetry.hardware.host import (
@@ -30,11 +31,7 @@ V1_NO_LIMIT = "9223372036854771712"
 
 @pytest.fixture(autouse=True)
 def eight_processors(monkeypatch):
-    _may_run_on(monkeypatch, range(8))
-
-
-def _may_run_on(monkeypatch, cpus):
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _pid: set(cpus), raising=False)
+    may_run_on(monkeypatch, range(8))
 
 
 def _meminfo(tree):
@@ -42,7 +39,7 @@ def _meminfo(tree):
 
 
 def test_processors_are_those_of_the_affinity_or_all(tmp_path, monkeypatch):
-    _may_run_on(monkeypatch, {7, 3})
+    may_run_on(monkeypatch, {7, 3})
     assert usable_cpus() == [3, 7]
     assert usable_cores(tmp_path) == 2
     monkeypatch.delattr(os, "sched_getaffinity")
@@ -86,7 +83,7 @@ def test_threads_of_one_core_are_one_core(host_tree, monkeypatch):
         host_tree.siblings(cpu, str(cpu))
     assert physical_cores(host_tree.root) == 6
     assert core_of(1, host_tree.root) == core_of(0, host_tree.root) == "0-1"
-    _may_run_on(monkeypatch, {1, 2, 3, 7})
+    may_run_on(monkeypatch, {1, 2, 3, 7})
     assert physical_cores(host_tree.root) == 3
     host_tree.write("proc/self/cgroup", "0::/")
     host_tree.write("sys/fs/cgroup/cpu.max", "200000 100000")
@@ -105,7 +102,7 @@ def test_every_distinct_last_cache_counts(host_tree, monkeypatch):
     monkeypatch.setattr(host, "read_text", lambda path: pytest.fail(f"{path} is read again"))
     assert sum(last_level_caches(host_tree.root)) == 128 * MIB
     monkeypatch.setattr(host, "read_text", read_text)
-    _may_run_on(monkeypatch, {5, 6})
+    may_run_on(monkeypatch, {5, 6})
     assert last_level_caches(host_tree.root) == (32 * MIB,)
 
 

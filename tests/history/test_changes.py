@@ -36,7 +36,7 @@ def test_gaps_and_late_starts_are_no_changes(histories):
 
 @pytest.mark.parametrize(("runs", "first", "factor"), [(11, 6, 1.5), (5, 4, 1.5), (5, 4, 1.3)])
 def test_a_large_step_over_small_noise_is_found_at_once(histories, runs, first, factor):
-    """Of a young history with 1 % of noise: 10 of 10 seeds, and nothing else."""
+    """Ten of ten seeds show the step in a young history with 1 % of noise, and nothing else."""
     for seed in range(10):
         synthetic = histories.SyntheticHistory(
             shapes=2, runs=runs, noise=0.01, host_noise=0.01, seed=seed
@@ -60,7 +60,7 @@ def test_what_a_young_history_promises_is_what_it_finds(histories):
 
 @pytest.mark.parametrize(("kind", "runs"), [("heavy_tails", 5), ("gaussian", 8)])
 def test_unchanged_young_histories_raise_no_alarm(histories, kind, runs):
-    """Of 40 histories of six series, at most 5 % have one, up to chance."""
+    """At most 5 % of 40 histories of six series have one, up to chance."""
     alarms = 0
     for seed in range(40):
         synthetic = histories.SyntheticHistory(

@@ -19,8 +19,8 @@ TARGET = Target(TargetKind.CUDA, "sm_90", 0, product="NVIDIA H100")
 
 
 def drifting(course, rounds, noise, seed):
-    """Rounds of five samples at the clock that a card has then, which follows `course`, a function
-    of the share of the run that is over."""
+    """Rounds of five samples at the clock that a card has then. The clock follows `course`, a
+    function of the share of the run that is over."""
     random = np.random.default_rng(seed)
     taken = []
     for number in range(rounds):

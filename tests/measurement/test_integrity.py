@@ -68,7 +68,7 @@ def test_one_disturbed_try_is_not_unseen_work_and_does_not_hide_more_of_it(kit):
 
 @pytest.mark.parametrize(("busy_s", "expected"), [(0.0, 0.0), (0.05, 0.05), (9.0, 0.3)])
 def test_threads_that_run_on_after_a_launch(busy_s, expected):
-    """By a wall clock that sleeping moves, with other threads that compute until `busy_s`."""
+    """Sleeping moves the wall clock, and other threads compute until `busy_s`."""
     slept: list[float] = []
     found = integrity.seconds_running_on(
         lambda: sum(slept), lambda: min(sum(slept), busy_s), slept.append

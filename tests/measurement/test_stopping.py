@@ -292,8 +292,8 @@ def test_rounds_are_as_long_as_changing_their_inputs_takes(renewal_s, fewest, mo
 
 
 def _in_turns(rng, launches_ns):
-    """For each dispatch its samples by turn, on a busy CPU with 300 ms each: a quarter of the
-    rounds takes up to 30 times as long, and a quarter of the samples waits for time slices of some
+    """Samples of each dispatch by turn, on a busy CPU with 300 ms each. A quarter of the rounds
+    takes up to 30 times as long. A quarter of the samples waits for time slices of some
     milliseconds."""
     policy = StopPolicy(RunSettings(time_budget_s=0.3), CPU)
     rounds: list[list[Round]] = [[] for _ in launches_ns]
@@ -340,7 +340,7 @@ def _left_after(rng, slower, noise, candidates):
 
 
 def test_a_race_is_left_by_the_slow_alone():
-    """Of 100 races of equals, or of candidates 5 % slower, at most 5 % may be decided by chance."""
+    """Chance may decide at most 5 % of 100 races of equals, or of candidates 5 % slower."""
     rng = np.random.default_rng(1)
     for slower in (1.0, 1.05):
         left = [_left_after(rng, slower, 0.03, 2) for _ in range(100)]

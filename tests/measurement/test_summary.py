@@ -12,8 +12,7 @@ CPU = Target(TargetKind.CPU)
 
 
 def _summarize(*rounds, **changes):
-    arguments = {"stop_reason": "interval", "target": CPU,
-                 "settings": RunSettings(), **changes}  # fmt: skip
+    arguments = {"stop_reason": "interval", "target": CPU, "settings": RunSettings(), **changes}
     return summarize(rounds, **arguments)
 
 
@@ -74,26 +73,26 @@ def test_too_few_samples_have_no_interval_and_equal_ones_no_width(count):
 
 
 def _in_processes(*rounds):
-    """The summary of rounds of a GPU: of each its process and its samples."""
+    """The summary of rounds of a GPU, each with its process and its samples."""
     how = {"target": Target(TargetKind.CUDA, index=0)}
     return _summarize(
-        *(Round(samples_ns=tuple(s), method="graph", process=p) for p, s in rounds), **how
-    )
+        *(Round(samples_ns=tuple(samples), method="graph", process=process)
+          for process, samples in rounds), **how,
+    )  # fmt: skip
 
 
 def test_processes_that_differ_widen_the_interval_and_are_marked():
     """Each repeats within 0.2 %, which alone would be a tight interval."""
-    found = _in_processes(*(
-        (1 + i % 3, [base * f for f in (0.999, 1.0, 1.001)])
-        for i, base in enumerate([100.0, 101.0, 102.0] * 4)
-    ))  # fmt: skip
+    three = [(1, [99.9, 100, 100.1]), (2, [100.9, 101, 101.1]), (3, [101.9, 102, 102.1])]
+    found = _in_processes(*three * 4)
     assert found.processes == 3
     assert found.process_spread == pytest.approx(0.02, abs=1e-3)
     assert found.ci_low_ns <= 100.0
     assert found.ci_high_ns >= 102.0
     (mark,) = [mark for mark in found.marks if mark.startswith("processes differ")]
     assert "by 1.98 % among 3" in mark
-    alike = _in_processes(*((1 + i % 3, [99.9 + 0.01 * j for j in range(20)]) for i in range(12)))
+    samples = [99.9 + 0.01 * number for number in range(20)]
+    alike = _in_processes(*[(1, samples), (2, samples), (3, samples)] * 4)
     assert (alike.processes, alike.process_spread) == (3, 0.0)
     assert alike.marks == ()
     assert alike.ci_high_ns - alike.ci_low_ns < 0.1

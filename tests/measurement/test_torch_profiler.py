@@ -90,7 +90,7 @@ def test_the_execution_trace_may_hold_every_launch(launches, tmp_path):
 
 
 def test_further_repeats_are_all_that_is_recorded(launches, tmp_path):
-    """Those of before stay as they are: tests/engine/recording."""
+    """Earlier recordings stay as they are: tests/engine/recording."""
     run(launches, tmp_path, wait_steps=0, warmup_steps=1, active_steps=1, repeats=2)
     launches.done.clear()
     schedule = TraceSchedule(wait_steps=0, warmup_steps=1, active_steps=1, repeats=5)

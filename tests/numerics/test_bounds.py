@@ -71,7 +71,7 @@ def test_unfused_epilogues_may_underflow_before_each_step():
 
 
 def test_exact_sums_leave_only_the_final_rounding():
-    """And no room for tf32."""
+    """No room is left for tf32."""
     bf16 = parse_operation("matmul_8x8x4096_bf16t_bf16t_bf16t")
     assert bounds(bf16, 1.0, 50.0, folded_terms=0)[0] == pytest.approx(2.0**-8, rel=1e-6)
     exactly = bounds(LONG, 1.0, 50.0, Trait.TF32, folded_terms=0)

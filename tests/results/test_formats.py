@@ -89,7 +89,7 @@ def test_values_keep_their_kind(written):
     assert _sheet(found[".xlsx"], "things").rows() == [
         ("a|b", True, "1; 2", None, "k=1", 1.5, 7.0),
         ("<i>\ufffd", False, None, "=1+1", None, None, None),
-    ]  # fmt: skip
+    ]
     assert r"a\|b" in found[".md"]
     assert "&lt;i&gt;" in found[".html"]
     sheet = _part(found[".xlsx"], "worksheets/sheet1.xml")

@@ -1,13 +1,15 @@
-"""Kill matrices of made kernels. In ``kill_matrix.txt``, a line ``row`` has the number of a mutant,
-its outcome, checks that failed or warned, and fields of :class:`Mutant`; ``absent`` and
-``unreached`` are mutants that did not run."""
+"""Kill matrices of made kernels. A line ``row`` of ``kill_matrix.txt`` has a mutant's number and
+outcome, checks that failed or warned, and fields of :class:`Mutant`. ``absent`` and ``unreached``
+are mutants that did not run."""
 
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import msgspec
 import pytest
+from tests.cases import Case
 
 from gemmetry.domain.errors import Outcome, RequestError, Stage, Verification
 from gemmetry.domain.record import Verdict
@@ -19,6 +21,7 @@ from gemmetry.selftest.kill_matrix import (
 )
 from gemmetry.selftest.provider import Mutant
 
+CASES = Path(__file__).with_name("kill_matrix.txt")
 OPERATION = "matmul_8x8x8_f32t_f32t_f32t"
 CHECKS = (
     "form", "written", "inputs_unchanged", "red_zones", "values", "second_launch", "repeat",
@@ -90,12 +93,12 @@ def test_scores(case, matrix_of):
 
 
 @pytest.fixture
-def matrix(matrix_of, case_named):
-    return matrix_of(case_named("a run with everything"))
+def matrix(matrix_of):
+    return matrix_of(Case(CASES, "a run with everything"))
 
 
 def test_the_report(matrix, console_text, dumped, golden, tmp_path):
-    """On a terminal of 80 columns, as a document, and as a page with a line for every kernel."""
+    """The matrix on a terminal of 80 columns, as a document, and as a page with all kernels."""
     text = console_text(lambda console: print_kill_matrix(matrix, console), 80)
     assert max(len(line) for line in text.splitlines()) <= 80
     document = json.loads(json.dumps(kill_matrix_document(matrix, FACTS), allow_nan=False))

@@ -125,8 +125,8 @@ def test_correlation_is_seen_and_a_change_is_not_taken_for_it(histories):
 
 
 def test_the_simulated_series_of_matteson_and_james():
-    """As in their simulations of univariate changes: 150 normal values, whose middle third has
-    another mean. Both places are found within five values in nine of ten series."""
+    """Simulations of univariate changes have 150 normal values, whose middle third has another
+    mean. Both places are found within five values in nine of ten series."""
     right = 0
     for seed in range(40):
         series = np.random.default_rng(seed).normal(size=150)

@@ -163,8 +163,8 @@ def test_one_stratum_is_the_rank_sum(a: list[float], b: list[float], confidence:
 
 
 def test_the_interval_of_two_strata_by_hand():
-    """Two of 2 and 3: of 10 * 10 orders, U of 0 and 1 have 1 and 2 (two strata with one each), so
-    that P(U <= 1) is 3 % exactly: the first two of twelve gaps may be cut off at each end."""
+    """Two strata of 2 and 3 have 10 * 10 orders. U is 0 in one and 1 in two, one of each stratum;
+    P(U <= 1) is 3 % exactly. The first two of twelve gaps may be cut off at each end."""
     strata = [([0.0, 1.0], [2.0, 3.5, 5.0]), ([10.0, 11.5], [12.5, 14.0, 17.0])]
     gaps = sorted(y - x for a, b in strata for x in a for y in b)
     assert stratified_shift(strata, 0.94) == (np.median(gaps), (gaps[1], gaps[10]))

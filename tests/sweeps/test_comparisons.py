@@ -172,7 +172,7 @@ def test_a_gemm_is_compared_across_kernels_where_its_shape_is_alone(alike, sweep
 def test_collectives_of_unknown_size_are_compared_where_the_others_are_alike(
     alike, count, is_compared
 ):
-    """With other buckets, a collective of unknown size is another one."""
+    """A collective of unknown size is another one if the buckets are others."""
     for document in alike:
         document["collectives"] += [{**one, "bytes": None} for one in document["collectives"]]
     for one in alike[1]["collectives"]:

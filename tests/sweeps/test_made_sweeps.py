@@ -119,7 +119,7 @@ def made(case: Any, sweeps: Any, place: Path) -> tuple[list[Path], PointSelectio
 
 
 def test_made_sweeps(case, sweeps, tmp_path):
-    topic = case.title.partition(":")[0]
+    topic = case.topic
     folders, selection = made(case, sweeps, tmp_path)
     try:
         if topic in ("folder", "tuned"):

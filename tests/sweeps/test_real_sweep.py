@@ -1,9 +1,9 @@
 """The sweep of 8 configurations on 4 H200s, recomputed from its traces with numpy.
 
-The recomputation shares no code with the analysis: it reads the events, knows GEMMs and
-communication by the names that occur in these traces, and finds overlaps and steps instance
-by instance. Times agree to the nanosecond, and so do the figures of ``docs/sweep-analysis.md`` to
-their last digit. Reading 208 MB of JSON twice takes most of the time.
+The recomputation shares no code with the analysis. GEMMs and communication are known by the names
+that occur in these traces. Overlaps and steps are found instance by instance. Times agree to the
+nanosecond, and so do the figures of ``docs/sweep-analysis.md`` to their last digit. Reading 208 MB
+of JSON twice takes most of the time.
 """
 
 from __future__ import annotations
@@ -72,9 +72,9 @@ class _Recomputed:
         self.gemms = [row for row in self.rows if row[2].startswith(("nvjet", "cutlass", "gemm"))]
         self.calls = {
             one.args.correlation: _ns(one.ts)
-            for one in events if one.cat in ("cuda_runtime", "cuda_driver")
-            and one.args.correlation is not None
-        }  # fmt: skip
+            for one in events
+            if one.cat in ("cuda_runtime", "cuda_driver") and one.args.correlation is not None
+        }
         self.marks = {
             int(one.name.partition("#")[2]): (_ns(one.ts), _ns(one.ts) + _ns(one.dur))
             for one in events
@@ -208,7 +208,7 @@ def test_steps_agree_to_the_nanosecond(ranks):
 
 
 def test_times_of_whole_traces_agree_to_the_nanosecond(ranks):
-    """Those of the sweep's files, in which all copies count as copies."""
+    """All copies count as copies, as in the sweep's files."""
     for rank, own in ranks:
         window = (own.rows[0][0], max(row[1] for row in own.rows))
         compute, comm, copy, idle = own.parts(window)

@@ -255,7 +255,7 @@ def report_of_fixture():
 
 @pytest.fixture(name="job_report", scope="session")
 def job_report_fixture(report_of):
-    """Of four ranks of a job."""
+    """The report of four ranks of a job."""
     return report_of("collectives/h200x4")
 
 
@@ -280,8 +280,8 @@ def _events_named(number, text, *, with_gpu):
 
 @pytest.fixture(name="report_named")
 def report_named_fixture(report_of, tmp_path):
-    """Makes the report of two ranks in which everything that can have a name has each of `texts`
-    for one, and of a file that is no trace."""
+    """Makes the report of two ranks, and of a file that is no trace. Everything that can have a
+    name has each of `texts` for one."""
 
     def make(texts, *, with_gpu=True, file="rank", broken="{"):
         joined = "".join(texts)[:9000]
@@ -303,7 +303,7 @@ def report_named_fixture(report_of, tmp_path):
 
 @pytest.fixture(name="hostile_report")
 def hostile_report_fixture(report_named):
-    """Of a trace whose names are scripts, formulas, control characters and very long."""
+    """The report of a trace whose names are scripts, formulas, control characters and very long."""
     texts = (HOSTILE, FORMULA, "\x1b[31mred\x00", "x" * 200_000, "-1+1|cmd", "\ud800")
     return report_named(texts, file=f"{FORMULA.replace('/', '')}<b>")
 

@@ -4,8 +4,8 @@ with the numbers of TraceLens.
 The traces in ``tests/data/traces`` are always tried. Larger ones are in the folder that
 ``GEMMETRY_TRACES`` names, or else next to the checkout; they are left out where there are none.
 
-In the second computation the digits of the file become whole nanoseconds as text, and one walk over
-all beginnings and ends counts what is open. Only the grammar of kernel names is shared with the
+In the second computation the digits of the file become whole nanoseconds as text. One walk over all
+beginnings and ends counts what is open. Only the grammar of kernel names is shared with the
 product.
 """
 
@@ -49,7 +49,7 @@ IS_NO_GEMM = re.compile(
 
 
 def _is_tried(path: Path) -> bool:
-    """Of the sweep, whose traces are alike, one rank of each point and all ranks of one."""
+    """Traces of the sweep are alike: one rank of each point is tried, and all ranks of one."""
     is_of_sweep = "torch_profiler" in path.parts
     return "_et_" not in path.name and (
         not is_of_sweep or path.name[:5] == "rank0" or "256thread/nccl_4" in str(path)
@@ -157,7 +157,7 @@ ROCPROFV3 = ("kernel_dispatch", "memory_copy", "hip_api", "hsa_api", "marker_api
 
 
 def expected(entries: int, work: list[tuple[str, str, int, int]]) -> dict[str, object]:
-    """By keys of the document, without the file and the top; times in ns."""
+    """Values by keys of the document, without the file and the top; times in ns."""
     edges = []
     counts, sums = Counter[str](), Counter[str]()
     for kind, name, start, duration in work:

@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from tests import cases
+from tests.cases import shown
 
 from gemmetry.domain.dispatch import parse_operation
 from gemmetry.domain.errors import RequestError
@@ -36,11 +35,6 @@ from gemmetry.traces.report import (
 )
 from gemmetry.traces.summary import find_steps, outside_steps, summarize, summarize_steps
 from gemmetry.traces.timeline import KINDS, trace_lanes
-
-shown = cases.shown
-
-RECORDINGS = Path(__file__).with_name("recordings.txt")
-JOBS = Path(__file__).with_name("jobs.txt")
 
 
 def facts(one: Any, *without: str) -> dict[str, Any]:
@@ -141,7 +135,7 @@ def products(traces: list[Trace]) -> Iterator[str]:
 
 
 def specs(traces: list[Trace]) -> Iterator[str]:
-    """Of all GEMMs, and of the first; and what a run of them plans."""
+    """The specs of all GEMMs and of the first, and what a run of them plans."""
     load, files = workload(Gemms(traces).rows()), [str(one.file) for one in traces]
     try:
         text = spec_text(load, files)
@@ -216,13 +210,9 @@ TOPICS = {one.__name__: one for one in (
 )}  # fmt: skip
 
 
-@pytest.mark.parametrize("title", cases.read(RECORDINGS))
-def test_recordings(title, made_traces):
-    traces = made_traces(cases.read(RECORDINGS)[title][0])
-    cases.check(RECORDINGS, title, list(TOPICS[title.partition(":")[0]](traces)))
+def test_recordings(case, made_traces):
+    case.check(TOPICS[case.topic](made_traces(case.lines)))
 
 
-@pytest.mark.parametrize("title", cases.read(JOBS))
-def test_jobs(title, made_ranks):
-    ranks = made_ranks(cases.read(JOBS)[title][0])
-    cases.check(JOBS, title, list(of_jobs(ranks)))
+def test_jobs(jobs_case, made_ranks):
+    jobs_case.check(of_jobs(made_ranks(jobs_case.lines)))

@@ -91,7 +91,7 @@ def test_what_is_printed_and_written():
     assert rows[0]["speed_low"] < rows[0]["speed"] < rows[0]["speed_high"]
     assert (rows[0]["ties"], rows[1]["reason"]) == (["same"], "it is too wide")
     two = replace(result, baselines=("torch:default", "cublaslt:best"))
-    of_one, of_two = ([c.name for c in winner_table(r, shown=True).columns] for r in (result, two))
+    of_one, of_two = (winner_table(one, shown=True).names for one in (result, two))
     assert len(of_one) < len(winner_table(result).columns)
     assert "baseline" not in of_one, "the line below names it"
     assert "baseline" in of_two

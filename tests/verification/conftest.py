@@ -49,7 +49,8 @@ def operands(tensors: Tensors) -> tuple[Array, Array]:
 def product(
     operation: Operation, tensors: Tensors, widen: Callable[[Array], Array] | None = None
 ) -> Array:
-    """As most kernels compute it: sums in float32, or in float64 where the operands need it."""
+    """The product as most kernels compute it: sums in float32, or in float64 where the operands
+    need it."""
     lhs = operation.signature.lhs
     needs_more = lhs.is_integer or lhs.storage_bits == 64
     widen = widen or (to_float64 if needs_more else to_float32)

@@ -135,8 +135,9 @@ def test_what_launches_are_made_within_holds_for_them_alone(launcher, monkeypatc
     for name in ("fill_bytes", "synchronize"):
         done = getattr(launch_with.device, name)
         monkeypatch.setattr(
-            launch_with.device, name, lambda *a, e=name, f=done: (events.append(e), f(*a))
-        )
+            launch_with.device, name,
+            lambda *given, name=name, done=done: (events.append(name), done(*given)),
+        )  # fmt: skip
     launch_with.launch(placed, sentinel=0xFF, within=stress())
     assert events == ["fill_bytes", "synchronize", "enter", "run", "synchronize", "leave"]
     events.clear()

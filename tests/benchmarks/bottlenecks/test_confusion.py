@@ -62,8 +62,8 @@ def test_of_mild_variants_a_wait_comes_before_a_pipe_that_is_not_waited_for(rows
 
 
 def test_what_every_product_did_agrees_with_the_model() -> None:
-    """Its operations, the bytes of its results, and to the last byte those of its tiles: by the
-    tile in the kernel's name, or that of the dispatch's name."""
+    """Operations, bytes of results and, to the last byte, bytes of tiles. The tile is that of the
+    kernel's name, or else of the dispatch's."""
     by_copies = 0
     names = json.loads((RESULTS / "gemms.json").read_text())
     for name, launch in zip(names, read_counters(RESULTS / "gemms.csv.gz"), strict=True):

@@ -75,8 +75,7 @@ def experiment(run_in, tmp_path_factory):
     folder = tmp_path_factory.mktemp("ladder")
     with pytest.MonkeyPatch.context() as monkeypatch:
         _simulate(monkeypatch)
-        run_in(folder, "kernels", "ladder", "--sizes", "24,40", "--experiment", "x",
-               status=1)  # fmt: skip
+        run_in(folder, "kernels", "ladder", "--sizes", "24,40", "--experiment", "x", status=1)
     return folder / "x"  # rung 3 is wrong
 
 

@@ -189,7 +189,7 @@ DAMAGED = {
 
 @pytest.mark.parametrize(("number", "what"), [*enumerate(DAMAGED)])
 def test_what_can_be_read_is_shown_and_the_rest_is_reported(read, number, what, monkeypatch):
-    """In a report, and by one of the other commands, in turn."""
+    """A report shows it, and so does one of the other commands, in turn."""
     make, kernels, reported, is_partial = DAMAGED[what]
     # Each command would unpack 64 MiB.
     monkeypatch.setattr(opening, "_BOMB_BYTES", 4 << 20)

@@ -6,9 +6,7 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 import yaml
-from tests import cases
 
 from gemmetry.counters.collector import Tool, plan, plan_rocprof
 from gemmetry.counters.tools import (
@@ -23,7 +21,6 @@ from gemmetry.domain.errors import UnknownNameError
 from gemmetry.hardware.amd_counters import overfull
 from gemmetry.hardware.doctor import Profiler
 
-PLANS = Path(__file__).with_name("plans.txt")
 FILES = CollectFiles.at(Path("out"))
 
 
@@ -35,21 +32,19 @@ def _planned(what, *, chip="GH100", available=None, **settings):
         planned = plan_rocprof(request, chip="gfx942")
         assert yaml.safe_load(planned.text)["jobs"] == list(planned.jobs)
         assert not any(overfull(job["pmc"], "gfx942") for job in planned.jobs)
-        return [cases.shown("job", job) for job in planned.jobs]
+        return [("job", job) for job in planned.jobs]
     found, missing = plan_ncu(request, FILES, chip=chip, sections=available and {*available})
     options = " ".join(found).replace(f"regex:{NOT_NCCL}", "regex:NOT_NCCL").split(" --")
     return [*options, *(f"missing: {name}" for name in missing)]
 
 
-@pytest.mark.parametrize("title", cases.read(PLANS))
-def test_plans(title):
-    ((line,), _) = cases.read(PLANS)[title]
-    what, _, settings = cases.arguments(line)
+def test_plans(case):
+    ((what, _, settings),) = case.calls()
     try:
         found = _planned(what, **settings)
     except UnknownNameError as error:
         found = [f"error: {error.message}"]
-    cases.check(PLANS, title, found)
+    case.check(found)
 
 
 def test_collectives_are_left_out_by_an_expression_without_anything_that_an_engine_may_lack():

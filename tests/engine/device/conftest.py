@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind, parse_operation
 from gemmetry.domain.record import DispatchFinished, StageProgress
@@ -36,7 +37,7 @@ class MemoryJournal:
 
     @property
     def outcomes(self):
-        """By configuration."""
+        """Outcomes by configuration."""
         return {r.configuration: str(r.outcome) for r in self.records.values()}
 
     def progress(self, stage):
@@ -74,7 +75,7 @@ def memory_journal():
 
 
 @pytest.fixture
-def measure(tmp_path, make_context, memory_workers):
+def measure(tmp_path, make_context):
     """Measures configurations of the null provider in one session; the journal. Its workers find
     everything right, unless an executor's `start` is given."""
 

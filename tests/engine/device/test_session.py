@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import Target
 from gemmetry.domain.errors import DeviceLostError, Outcome, Stage, StorageError, Verification
@@ -33,7 +34,7 @@ from gemmetry.verification.checks import CheckOutcome, CheckResult
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
-def test_a_worker_lost_while_it_closes_costs_the_first_unanswered(measure, memory_workers, place):
+def test_a_worker_lost_while_it_closes_costs_the_first_unanswered(measure, place):
     class DiesClosing(memory_workers.MemoryChannel):
         def send(self, message):
             super().send(message)
@@ -52,7 +53,7 @@ def test_a_worker_lost_while_it_closes_costs_the_first_unanswered(measure, memor
 
 
 @pytest.fixture
-def failing(memory_workers):
+def failing():
     """An executor whose workers refuse a dispatch, by default once they have begun to verify it."""
 
     def make(failure, number=1, *, verifies=True):
@@ -400,7 +401,7 @@ def test_one_that_has_ended_is_not_opened_again_after_a_loss(measure, workers, k
 
 @pytest.mark.parametrize("seed", range(60))
 def test_whatever_workers_answer_every_dispatch_gets_its_record(
-    measure, memory_workers, some_replies, seed, monkeypatch
+    measure, some_replies, seed, monkeypatch
 ):
     """Each answer is the right one or, with some probability, an arbitrary one."""
     monkeypatch.setattr(device_session, "STORE_EVERY_S", 0.2 * (seed % 2))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import Target, TargetKind
 from gemmetry.engine.process import WorkerPool, wait_for_ends
@@ -15,7 +16,7 @@ LANES = [Lane(number, "null", {}, Target(TargetKind.NULL)) for number in (1, 2)]
 
 
 @pytest.fixture
-def pool(make_context, memory_workers):
+def pool(make_context):
     """WorkerPool of two workers, and all messages that were sent, as (worker, type), in order."""
     messages = []
 
@@ -66,7 +67,7 @@ def test_further_workers_start_when_they_are_wanted(pool):
 
 
 @pytest.mark.parametrize("dies_in", [Hello, Open])
-def test_a_lane_that_does_not_start_or_load_leaves_others_running(pool, memory_workers, dies_in):
+def test_a_lane_that_does_not_start_or_load_leaves_others_running(pool, dies_in):
     def answer(request):
         if isinstance(request, dies_in):
             return [Ready(Failure("UnsupportedError", "no"))]

@@ -7,6 +7,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.engine import memory_workers
 
 from gemmetry.domain.dispatch import Configuration, Target, TargetKind
 from gemmetry.domain.errors import Outcome, Stage
@@ -142,7 +143,7 @@ def test_temporary_files_end_with_their_worker(start, fresh_workers, is_running)
 
 
 @pytest.mark.parametrize("schedule", [None, TraceSchedule()])
-def test_a_worker_has_its_folders_and_variables(context, memory_workers, monkeypatch, schedule):
+def test_a_worker_has_its_folders_and_variables(context, monkeypatch, schedule):
     """Torch's profiler is quiet while traces are recorded."""
     monkeypatch.setenv("KMP_BLOCKTIME", "77")
     monkeypatch.setenv("TMPDIR", "/elsewhere")

@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from gemmetry.formats.counters.launches import UnknownUnits, base_unit
 
 SCALES = {"": 0, "K": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-TIMES = {"ns": 0, "us": 3, "ms": 6, "s": 9,
-         "nsecond": 0, "usecond": 3, "msecond": 6, "second": 9}  # fmt: skip
+TIMES = {"ns": 0, "us": 3, "ms": 6, "s": 9, "nsecond": 0, "usecond": 3, "msecond": 6, "second": 9}
 PLAIN = ("", "%", "inst", "cycle", "sector", "warp", "register", "request", "branches", "SM")
 UNITS = {
     **{f"{scale}{name}{rest}": (f"{name}{rest.replace('/second', '/s')}", power)

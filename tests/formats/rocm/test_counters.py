@@ -1,26 +1,21 @@
-"""Kernels with counters, of files as rocprofv3 writes them: ``counted.txt``. That every format has
+"""Kernels with counters, of files as rocprofv3 writes them: ``counters.txt``. That every format has
 the same is in ``counters/test_rocprofv3``."""
 
 from __future__ import annotations
 
 import sqlite3
 from contextlib import closing
-from pathlib import Path
 
 import pytest
-from tests import cases
 
 from gemmetry.counters.collector import read_counters
 from gemmetry.formats.rocm.rocprofv3 import read_counted, read_counter_folder
 
-COUNTED = Path(__file__).with_name("counted.txt")
 
-
-def write(stand_in, folder, lines):
-    """Write the files of these lines: a table, the processes of a document, or a text."""
+def write(stand_in, folder, calls):
+    """Write the files of these calls: a table, the processes of a document, or a text."""
     processes = []
-    for line in lines:
-        what, (name, *values), given = cases.arguments(line)
+    for what, (name, *values), given in calls:
         path = folder / name
         if what == "csv":
             given["kernels"] = (stand_in.GEMM, stand_in.OTHER, stand_in.GEMM)[: given["kernels"]]
@@ -35,31 +30,28 @@ def write(stand_in, folder, lines):
 def shown_processes(processes):
     for one in processes:
         facts = ("pid", "rank", "rank_source", "host", "has_counters", "problems")
-        yield cases.shown(f"pass {one.number}", {name: getattr(one, name) for name in facts})
+        yield f"pass {one.number}", {name: getattr(one, name) for name in facts}
         for dispatch in one.dispatches:
-            yield cases.shown(dispatch.kernel[:9],
-                              {"duration_ns": dispatch.duration_ns, **dispatch.values})  # fmt: skip
+            yield dispatch.kernel[:9], {"duration_ns": dispatch.duration_ns, **dispatch.values}
 
 
-@pytest.mark.parametrize("title", cases.read(COUNTED))
-def test_what_is_counted(title, rocprofv3, tmp_path):
-    write(rocprofv3, tmp_path, cases.read(COUNTED)[title][0])
-    topic, _, _ = title.partition(":")
-    if topic == "launches":
+def test_what_is_counted(case, rocprofv3, tmp_path):
+    write(rocprofv3, tmp_path, case.calls())
+    if case.topic == "launches":
         table = read_counters(tmp_path)
         found = [
-            cases.shown(one.name[:9], {"process": one.info.process, "number": one.info.number,
-                                       **{name: one.value(name) for name in rocprofv3.VALUES}})
+            (one.name[:9], {"process": one.info.process, "number": one.info.number,
+                            **{name: one.value(name) for name in rocprofv3.VALUES}})
             for one in table
         ]  # fmt: skip
         problems = table.problems
-    elif topic == "processes":
+    elif case.topic == "processes":
         found, problems = shown_processes(read_counted(tmp_path / "results.json", "json")), []
     else:
         processes, problems = read_counter_folder(tmp_path)
         found = shown_processes(processes)
     problems = [one.replace(str(tmp_path), "") for one in problems]
-    cases.check(COUNTED, title, [*found, *problems])
+    case.check([*found, *problems])
 
 
 def test_a_document_that_is_cut_or_none(rocprofv3, tmp_path):

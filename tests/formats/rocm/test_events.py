@@ -96,7 +96,7 @@ def test_damage_anywhere_raises_nothing(data):
 
 
 def test_a_real_document_whatever_the_size_of_a_piece():
-    """Its records are compared in ``traces/test_real_traces``."""
+    """Records of the document are compared in ``traces/test_real_traces``."""
     text = gzip.decompress(SAMPLE.read_bytes())
     rows, parts = (
         read_rocprofv3_json(io.BytesIO(text), chunk_bytes=size) for size in (1 << 22, 1024)

@@ -46,7 +46,7 @@ def _at(table, rank, step):
 
 
 def test_verdicts(case, ranks_of):
-    """Of delays, kernels, idle and busy times that are chosen step by step."""
+    """Delays, kernels, idle and busy times are chosen step by step."""
     found = []
     for _, _, given in case.calls():
         ranks = ranks_of(**given)

@@ -11,7 +11,7 @@ from gemmetry.sweeps.points import analyse_sweep
 @pytest.mark.parametrize("late", [[20_000_000, 0, 0, 0, 0, 0], [0, *[4_000_000] * 5]])
 @pytest.mark.parametrize("longest", range(4))
 def test_a_late_host_is_idle_time_whichever_window_is_the_longest(tmp_path, sweeps, longest, late):
-    """In the table as in the verdict on the rank, and if its first work of a step is late, too."""
+    """The table and the verdict on the rank agree, also if its first work of a step is late."""
     late_ns = {rank: [5_000 * (rank != longest), 0, 0, 0, 0, 0] for rank in range(4)}
     late_ns[2] = [sum(both) for both in zip(late_ns[2], late, strict=True)]
     made = sweeps.MadePoint(ranks=4, noise=0, late_ns=late_ns)

@@ -14,7 +14,7 @@ FOLDER = "256thread/nccl_8channels/torch_profiler/rank{}"
 
 @pytest.fixture
 def recorded(tmp_path, sweeps):
-    """A sweep of one point, and a function that adds a recording of a rank in the folder of rank
+    """Makes a sweep of one point. The function adds a recording of a rank in the folder of rank
     `place`, later by so many seconds; `change` gets its document."""
     made = sweeps.MadePoint(layers=3, noise=0.0, delay_ns={1: 300_000})
     sweeps.write_sweep(tmp_path, [made])

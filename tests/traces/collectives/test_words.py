@@ -6,7 +6,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests import cases
 
 from gemmetry.traces.collectives.summary import (
     ELEMENT_BYTES,
@@ -17,7 +16,6 @@ from gemmetry.traces.collectives.summary import (
     operation_name,
 )
 
-WORDS = Path(__file__).with_name("words.txt")
 SAMPLES = Path(__file__).parents[2] / "data" / "collectives"
 
 
@@ -27,7 +25,7 @@ def _type(spelling):
 
 
 def _message(op, ins, outs):
-    """Of a group of four, and of one of unknown size."""
+    """The elements of a message in a group of four, and in one of unknown size."""
     return f"{message_elements(op, ins, outs, 4)} {message_elements(op, ins, outs, None)}"
 
 
@@ -37,11 +35,9 @@ FUNCTIONS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("title", cases.read(WORDS))
-def test_words(title, recording):
+def test_words(case, recording):
     found = []
-    for line in cases.read(WORDS)[title][0]:
-        what, values, _ = cases.arguments(line)
+    for what, values, _ in case.calls():
         if what == "kernel":
             made = recording()
             made.kernel(*values, 0, 5)
@@ -49,7 +45,7 @@ def test_words(title, recording):
             found.append(f"{one.algorithm} {one.protocol}")
         else:
             found.append(str(FUNCTIONS[what](*values)))
-    cases.check(WORDS, title, found)
+    case.check(found)
 
 
 def test_every_real_number_format_of_pytorch_has_its_size():

@@ -1,10 +1,8 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
-from tests import cases
 
 from gemmetry.formats.events import OperatorArguments
 from gemmetry.traces.operators.gemms import (
@@ -15,23 +13,19 @@ from gemmetry.traces.operators.gemms import (
     unpacked_for,
 )
 
-OPERATORS = Path(__file__).with_name("operators.txt")
 
-
-@pytest.mark.parametrize("title", cases.read(OPERATORS))
-def test_shapes(title):
+def test_shapes(case):
     """Sizes, format, layout and scaling by an operator's name and arguments."""
     found = []
-    for line in cases.read(OPERATORS)[title][0]:
-        what, (name,), given = cases.arguments(line)
+    for what, (name,), given in case.calls():
         if what == "convolution":
             found.append(f"{name}: {is_convolution_operator(name)}")
             continue
         recorded = OperatorArguments(**{key: json.dumps(value) for key, value in given.items()})
         shape = gemm_shape(name, recorded)
         assert shape is None or is_gemm_operator(name)
-        found.append(cases.shown(name, {} if shape is None else shape._asdict()))
-    cases.check(OPERATORS, title, found)
+        found.append((name, {} if shape is None else shape._asdict()))
+    case.check(found)
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def shapes(cublas, a):
 
 
 def predicted(entries, wanted=None):
-    """Of each candidate, the logarithm of its time as a share of cuBLAS'."""
+    """The logarithm of each candidate's time as a share of cuBLAS'."""
     table = table_of(*entries, target="cuda-sm_90", device="NVIDIA H200")
     return Chooser(table).predictions(wanted or problem(2816))
 

@@ -95,9 +95,9 @@ class Fakes:
 
 
 def test_trials_are_judged_by_times_that_are_measured_in_turns():
-    stored = results(**{
-        "300x64x64": {"cublas": 100.0, "a": 80.0, "b": 20.0}, "8x64x64": {"cublas": 100.0}
-    })  # fmt: skip
+    stored = results(
+        **{"300x64x64": {"cublas": 100.0, "a": 80.0, "b": 20.0}, "8x64x64": {"cublas": 100.0}}
+    )
     fakes = Fakes()
     found = evaluate(TABLE, stored, fakes)
     tried, other = found.replayed

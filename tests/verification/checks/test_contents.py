@@ -55,7 +55,7 @@ def test_refused_sizes_are_rounded(context_of):
 
 @pytest.fixture
 def rows(context_of):
-    """rows(name, by_rows) -> the context of a kernel that divides K into three parts, or into as
+    """rows(name, by_rows) -> the context of a kernel that divides K. Its parts are three, or as
     many as the number of rows has remainders."""
 
     def make(name, by_rows):

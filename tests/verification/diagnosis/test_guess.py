@@ -17,7 +17,7 @@ from gemmetry.verification.guess import (
     guess_bug,
     numbers_of,
     place_of,
-)  # fmt: skip
+)
 
 OPERATION = parse_operation("matmul_64x64x16_f32t_f32t_f32t")
 

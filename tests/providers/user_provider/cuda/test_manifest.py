@@ -111,7 +111,7 @@ def test_a_change_of_any_file_changes_the_digest(write, tmp_path) -> None:
         (PLAIN + "threads = 3", "[f]", r"unknown key 'threads' in k\.toml \[f\]"),
         (PLAIN.replace("ceil(N, TILE)", "ceil(N, TILES)"), "[f]", "unknown size or macro 'TILES'"),
         (PLAIN.replace("ceil(N, TILE)", "N / TILE"), "[f]", "grid: .*// divides"),
-        (PLAIN.replace('"TILE", "TILE"', '1, 1, 1, 1'), "[f]", "one to three numbers"),
+        (PLAIN.replace('"TILE", "TILE"', "1, 1, 1, 1"), "[f]", "one to three numbers"),
         (PLAIN.replace('"B", ', '"D", '), "[f]", "unknown argument 'D'"),
         (PLAIN.replace("f32t_f32n", "f32t_f31n"), "[f]", r"\[f\]: operations: .*f31"),
         (PLAIN.replace('"f32t_f32n_f32t"', "32"), "[f]", "operations: 32 is not a text"),
@@ -121,7 +121,7 @@ def test_a_change_of_any_file_changes_the_digest(write, tmp_path) -> None:
         (PLAIN.replace("{TILE = 8, unroll = true}", "8"), "[f]", "not a configuration"),
         (PLAIN.replace("TILE = 8", "TILES = 8"), "[f]", "unknown size or macro 'TILE'"),
     ],
-)  # fmt: skip
+)
 def test_mistakes_name_the_manifest_and_the_key(write, table, head, message) -> None:
     with pytest.raises(RequestError, match=message) as caught:
         load_manifest(write(table, head))

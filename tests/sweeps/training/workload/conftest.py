@@ -4,6 +4,7 @@ are imported once."""
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -54,6 +55,13 @@ class Trained:
 
 
 Train = Callable[..., dict[str, Trained]]
+
+
+@pytest.fixture(scope="session")
+def rank_variables() -> dict[str, str]:
+    """The environment of ranks, as torchrun and the workload set it. Ranks `forked` with it
+    are copies of one process, which has imported what the profiler requires."""
+    return os.environ | {"OMP_NUM_THREADS": "1", "KINETO_LOG_LEVEL": "6"}
 
 
 @pytest.fixture(scope="session")

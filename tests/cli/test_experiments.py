@@ -1,4 +1,4 @@
-"""Results of other benchmarks, imported and compared with an experiment."""
+"""Experiments compared and written, also with results of other benchmarks."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from gemmetry.traces.collectives.matching import analyse_jobs
 from gemmetry.traces.report import collectives_document
 from gemmetry.traces.text import _kernels
 
-PAGE = Path(__file__).parents[2] / "docs" / "collectives.md"
+PAGE = Path(__file__).parents[3] / "docs" / "collectives.md"
 
 
 def test_the_page_names_every_key_of_the_document(kernels, trace, found):
