@@ -80,7 +80,7 @@ if TYPE_CHECKING:
 TRACES = "traces_matmul"
 """Subfolder of the traces in an experiment folder, named as in the grid tracing document."""
 
-SCHEMA_VERSION = 1
+_VERSION = 1
 
 WRITE_EVERY_S = 1.0
 """Least time between two writes during recording: a manifest of a thousand folders is about a
@@ -148,7 +148,7 @@ _TRACED: Mapping[str, object] = {
 class TraceManifestDocument(msgspec.Struct, kw_only=True):
     """The file."""
 
-    schema_version: int = SCHEMA_VERSION
+    schema_version: int = _VERSION
     configurations: list[Entry] = []
     environments: dict[str, Any] = {}
     """Machine and versions, by ``environment_id``."""
@@ -338,10 +338,10 @@ def _read(path: Path) -> TraceManifestDocument:
             within(path.parents[1], entry.folder)
     except (msgspec.MsgspecError, UnicodeDecodeError, RequestError) as error:
         raise _damaged(path, f"cannot be read: {error}") from error
-    if document.schema_version != SCHEMA_VERSION:
+    if document.schema_version != _VERSION:
         version = document.schema_version
         raise _damaged(
-            path, f"is of version {version}, but this version of gemmetry reads {SCHEMA_VERSION}"
+            path, f"is of version {version}, but this version of gemmetry reads {_VERSION}"
         )
     return document
 

@@ -20,6 +20,7 @@ from gemmetry.domain.dispatch import Dispatch, parse_operation, parse_target
 from gemmetry.domain.errors import RequestError, UnknownNameError
 from gemmetry.domain.operation import Operation
 from gemmetry.domain.record import Record, ResultSet
+from gemmetry.domain.rows import SCHEMA_VERSION
 from gemmetry.domain.tables import Column, ColumnType, Direction, Table
 from gemmetry.domain.units import format_ns, format_percent, plural
 from gemmetry.providers.base import builtin_names, traits_of
@@ -276,6 +277,7 @@ def _rows(shape: ShapeTuning) -> Iterator[dict[str, Any]]:
 def tuning_document(found: TuningResult) -> dict[str, Any]:
     """A search as JSON."""
     return {
+        "schema_version": SCHEMA_VERSION,
         "provider": found.provider,
         "strategy": found.strategy,
         "evaluations": found.limit,

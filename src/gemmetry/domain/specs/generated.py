@@ -36,7 +36,7 @@ from gemmetry.domain.specs.model import ProfileSpec
 
 FILE_NAME = "dispatches.json"
 
-SCHEMA_VERSION = 1
+_VERSION = 1
 
 _FILTERS = frozenset(("operation_kind", "dtypes"))
 """Keys that select dispatches of a folder as they select among all others."""
@@ -124,7 +124,7 @@ def add_generated(folder: Path, entries: Iterable[Generated]) -> None:
             json.dumps(asdict(replace(entry, operation=operation_name(entry.operation))))  # type: ignore[arg-type]
             for entry in known.values()
         )
-        text = f'{{"schema_version": {SCHEMA_VERSION}, "dispatches": [\n{lines}\n]}}\n'
+        text = f'{{"schema_version": {_VERSION}, "dispatches": [\n{lines}\n]}}\n'
         write_whole(folder / FILE_NAME, text.encode())
 
 
