@@ -8,7 +8,7 @@ import pytest
 from gemmetry.domain.errors import RequestError
 from gemmetry.domain.record import CounterFacts, Environment
 from gemmetry.engine.experiment import Experiment
-from gemmetry.engine.merging import merge
+from gemmetry.engine.merging import copy_files, merge, whole_document
 
 
 @pytest.fixture
@@ -119,3 +119,26 @@ def test_what_cannot_be_merged_is_reported(tmp_path, open_experiment, merged, na
     with pytest.raises(RequestError, match=words):
         merged(names, into)
     assert not (tmp_path / "all").exists()
+
+
+@pytest.mark.parametrize(
+    "shards",
+    [["", "1/2"], ["1/2", ""], ["1/2", "1/2"], ["1/2", "2/3"], ["2/2"]],
+)
+def test_only_all_shards_of_one_plan_are_whole(tmp_path, shards):
+    paths = [tmp_path / str(place) for place in range(len(shards))]
+    documents = [{"shard": shard, "level": "quick"} for shard in shards]
+    with pytest.raises(RequestError, match=str(tmp_path) if len(shards) > 1 else "1/2"):
+        whole_document(paths, documents)
+
+
+def test_links_in_a_shard_stay_links(tmp_path):
+    """What a link points to is neither read nor entered."""
+    outside, kept, into = tmp_path / "outside", tmp_path / "shard" / "artifacts", tmp_path / "into"
+    for folder in (outside, kept, into):
+        folder.mkdir(parents=True)
+    (outside / "secret").touch()
+    for name, target in (("file", outside / "secret"), ("folder", outside)):
+        (kept / name).symlink_to(target)
+    copy_files([tmp_path / "shard"], into)
+    assert all((into / "artifacts" / name).is_symlink() for name in ("file", "folder"))
