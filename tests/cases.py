@@ -90,14 +90,14 @@ class Case(NamedTuple):
     def check(
         self, found: Iterable[str | tuple[object, dict[str, Any]]], here: Path = Path("/nowhere")
     ) -> None:
-        """Compare lines, or labels with values, with those of the case; paths are below `here`."""
+        """Compare lines, or labels with values, with the case; paths are below `here`."""
         lines = (one if isinstance(one, str) else shown(*one) for one in found)
         check(self.path, self.title, [line.replace(f"{here}/", "") for line in lines])
 
 
 def pytest_generate_tests(metafunc):
     """Run what takes a `case` once for each case of its module, if it has a file of them: NAME.txt
-    for test_NAME.py. What takes a `jobs_case` runs for those of jobs.txt."""
+    for test_NAME.py. What takes a `jobs_case` runs for the cases of jobs.txt."""
     module = metafunc.definition.path
     for argument in metafunc.fixturenames:
         name = argument.removesuffix("case").rstrip("_") or module.stem.removeprefix("test_")

@@ -404,5 +404,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.path[0] = str(ROOT)  # In place of this folder, whose modules are those of ``tests``.
+    sys.path[0] = str(ROOT)  # In place of this folder: its modules belong to ``tests``.
     main()

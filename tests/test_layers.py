@@ -70,7 +70,7 @@ def test_names_of_the_package() -> None:
 
 
 def _foreign(path: Path, *, top_level: bool) -> set[str]:
-    """Packages that a module imports besides those of Python."""
+    """Packages that a module imports besides Python's."""
     tree = ast.parse(path.read_text())
     found = set()
     for node in tree.body if top_level else ast.walk(tree):

@@ -169,7 +169,7 @@ def test_shapes_are_distributed_over_devices(cli, monkeypatch):
 
 def test_shards_prove_and_search_their_shapes_and_merge(tune, cli, monkeypatch):
     """Also where finalists are proved at other sizes, whose names belong to other shards."""
-    # The sizes are those of GPUs, on which a product of 4608 terms takes no time.
+    # Sizes for GPUs, on which a product of 4608 terms takes no time.
     monkeypatch.setattr(problems, "_PROOF_SIZES", ((40, 32), (72, 56), (96, 96)))
     shapes = ("64x64x64", "64x32x32")
     winners = []

@@ -72,7 +72,7 @@ OPTIONS = {"inputs": {"allow_different_inputs": True}, "threshold": {"threshold"
 
 @pytest.fixture
 def sets(make_record, records_of):
-    """The experiments of a case: those of ``experiments.txt``, unless their rounds are made."""
+    """The experiments of a case, from ``experiments.txt`` unless their rounds are made."""
 
     def of(case):
         if case in MADE:

@@ -64,15 +64,6 @@ def test_environments_are_equal_by_content_and_differ_by_key():
     assert not dataclasses.replace(one, hostname="there").agrees_with(more)
 
 
-def test_environments_are_equal_by_content():
-    packages = {"numpy": "2", "torch": "3"}
-    first = Environment(hostname="a", packages=packages)
-    assert first.id == Environment(hostname="a", packages=dict(reversed(packages.items()))).id
-    other = Environment(hostname="b", packages=packages)
-    assert first.id != other.id
-    assert first.differences(other) == ["hostname: a vs b"]
-
-
 def test_readers_are_shown_the_second_in_which_an_experiment_was_created():
     for created in ("2026-11-24T04:46:26.342811+00:00", "2026-11-24T04:46:26+00:00"):
         results = ResultSet(title="demo", records=[], environments={}, created=created)

@@ -43,7 +43,7 @@ def test_what_is_missing_has_a_reason_and_a_next_step(monkeypatch, tmp_path):
     rows = _rows(monkeypatch, {"google-chrome": "/opt/chrome", "ncu": "/opt/ncu"}.get)
     assert rows["chromium"].available and rows["ncu"].available
     assert rows["chromium"].detail.startswith("/opt/chrome")
-    # Tools next to the interpreter are found.
+    # Tools in the interpreter's folder are found.
     tool = tmp_path / "iree-compile"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)

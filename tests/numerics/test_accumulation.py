@@ -117,7 +117,7 @@ def test_only_f32_inputs_are_rounded_to_tf32():
     "narrow", [lambda x: (x.view(np.uint32) & np.uint32(0xFFFFE000)).view("f4"), round_to_tf32]
 )
 def test_tiers_of_tf32_hold_for_random_data(k, narrow, low):
-    """Products of rounded inputs compared with those of the inputs, both in float64."""
+    """Products of rounded and of given inputs, compared in float64."""
     a, b = np.random.default_rng(k).uniform(low, 1.0, (2, 64, k)).astype(np.float32)
     exact, rounded, magnitude = (
         to_float64(change(a)) @ to_float64(change(b)).T for change in (np.array, narrow, np.abs)

@@ -45,7 +45,7 @@ def test_ties_of_e2m1_go_to_even_and_large_numbers_saturate():
 
 
 @pytest.mark.parametrize(("dtype", "largest", "factor"), [
-    # The exponent of the block's largest number less that of the format's largest.
+    # The exponent of the block's largest number less the exponent of the format's largest.
           (E4M3, 448, 1), (E4M3, 447.9, 1), (E4M3, 255.9, 2.0**-1), (E4M3, 512, 2), (E4M3, 900, 2),
           (E5M2, 57344, 1), (E5M2, 1.0, 2.0**-15), (E2M1, 6, 1), (E2M1, 4, 1), (E2M1, 3.99, 0.5),
           (E2M1, 8, 2), (E2M1, 7.9, 1), (E4M3, 0.0, 2.0**-127), (E4M3, 1e-45, 2.0**-127),

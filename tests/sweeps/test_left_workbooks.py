@@ -45,7 +45,7 @@ def test_workbooks_of_the_sweeps_in_a_folder_are_not_a_sweep(folder, tmp_path):
 
 
 def test_what_is_left_is_as_reviewed(found, products, dumped, golden):
-    """Times are read from workbooks in whole ns; the whole trace is that of the slowest rank."""
+    """Times are read from workbooks in whole ns; the slowest rank gives the whole trace."""
     document = workbook_document(found, "left")
     rows = [one for name in ("points", "pooled_gemms", "collectives") for one in document[name]]
     varying = varying_table("", varying_gemms(found.points, 5)).records()

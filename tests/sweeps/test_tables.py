@@ -46,7 +46,7 @@ def _collected(products):
 
 
 def test_tables_are_as_reviewed(products, golden):
-    """The first columns are those of the scripts of ROCm/aorta 7eeb04e."""
+    """The first columns have the names of ROCm/aorta 7eeb04e's scripts."""
     varying = varying_gemms(products.points, 5)
     tables = [varying_table(OVERLAP, varying), _collected(products),
               *timeline_tables(products.points)]  # fmt: skip

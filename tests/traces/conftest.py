@@ -287,7 +287,7 @@ def report_named_fixture(report_of, tmp_path):
         joined = "".join(texts)[:9000]
         events = [one for number, text in enumerate(texts)
                   for one in _events_named(number, text, with_gpu=with_gpu)]  # fmt: skip
-        # An event that cannot be used, so that the page shows its name too.
+        # An event that cannot be used: the page shows its name too.
         events.append({"ph": "X", "cat": "kernel", "name": joined, "ts": "x"})
         head = {"host_name": texts[0], "deviceProperties": [{"id": 0, "name": joined}],
                 "trace_id": texts[1], "traceEvents": events}  # fmt: skip

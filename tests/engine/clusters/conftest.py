@@ -61,7 +61,7 @@ def slurm() -> Iterator[None]:
         missing = [name for name in PROGRAMS if shutil.which(name) is None]
         if missing:
             pytest.skip(f"needs Slurm: {', '.join(missing)} are not installed")
-        # The paths of sockets are short (unix(7)), those of pytest's folders are not.
+        # The paths of sockets are short (unix(7)), pytest's folders are not.
         folder = Path(tempfile.mkdtemp(prefix="slurm-"))
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
         patch.setenv("SLURM_CONF", str(_configured(folder)))

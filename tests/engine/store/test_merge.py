@@ -105,7 +105,7 @@ def test_counters_go_with_their_records(tmp_path, open_experiment, make_record, 
         assert kept == expected
         for verdict, place in kept.items():
             path = tmp_path / into / place / "counters.csv"
-            # Those of c were lost before, and are not taken for those of a.
+            # Records of c were lost before, and are not taken for records of a.
             assert not path.exists() if verdict == "c" else path.read_text() == verdict
 
 

@@ -78,7 +78,7 @@ def test_a_passed_deadline_kills(start, is_running, whole_s, expected_s):
     deadline_s = worker._context.settings.deadlines_s[Stage.VERIFY]
     worker.set_deadline(Stage.VERIFY, "verifying", whole_s / deadline_s, expected_s)
     with pytest.raises(WorkerLost) as caught:
-        wait_for_answer(worker)  # which never comes, so that only the deadline ends this
+        wait_for_answer(worker)  # which never comes: only the deadline ends this
     assert caught.value.ending.outcome is Outcome.TIMEOUT
     assert caught.value.ending.reason == timeout_reason(Stage.VERIFY, "verifying", 0.3, whole_s)
     assert not is_running(worker.pid)

@@ -125,7 +125,7 @@ SAME_SIGN = "matmul_96x96x512_bf16t_bf16n_bf16t"
 
 @pytest.mark.parametrize(("kernel", "phrase"), [
     (lambda t: 1.004 * product(t), "scale: the result is 1.004 times"),
-    # Nothing but its size distinguishes it from rounding, so that both are named.
+    # Nothing but its size distinguishes it from rounding: both are named.
     (lambda t: product({**t, "rhs": np.roll(t["rhs"], 1, axis=0)}),
      "small errors everywhere: a narrower format, or other products"),
 ])  # fmt: skip
