@@ -15,7 +15,7 @@ from gemmetry.verification.comparison import load
 pytest.importorskip("torch")
 
 KERNELS = """
-import ctypes, os, resource, stat, struct, subprocess, threading, time
+import ctypes, os, resource, signal, stat, struct, subprocess, threading, time
 
 import numpy as np
 import torch
@@ -24,6 +24,23 @@ launches, left = [], []
 
 
 def right(a, b):
+    return a @ b
+
+
+def spoils(a, b):
+    os.environ["SPOILED"] = "yes"  # as what damages memory, or leaves threads
+    return 0 * (a @ b)
+
+
+def runs_out_if_spoiled(a, b):
+    if "SPOILED" in os.environ:
+        raise MemoryError("no memory is left")
+    return a @ b
+
+
+def dies_if_spoiled(a, b):
+    if "SPOILED" in os.environ:
+        os.kill(os.getpid(), signal.SIGSEGV)
     return a @ b
 
 
@@ -124,6 +141,9 @@ def leaves_a_process_and_dies(a, b):
 
 BAD = {
     "right": ("ok", ""),
+    "spoils": ("wrong", "every wrong element is 0"),
+    "runs_out_if_spoiled": ("ok", ""),
+    "dies_if_spoiled": ("ok", ""),
     "writes_outside": ("wrong", "wrote outside the buffer of result"),
     "mutates_inputs": ("wrong", "the launch changed lhs"),
     "returns_a_view": ("launch_error", "a view of one of its inputs"),

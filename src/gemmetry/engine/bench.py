@@ -175,7 +175,7 @@ class Copies:
         self._owner = os.getpid()
         self._seen = mmap.mmap(-1, 1)  # shared with copies
         self._below: set[int] = set()
-        """The processes below this one at the last check, dead or alive."""
+        """The processes below this one at the last check, if all had ended."""
         self._others: set[int] = set()
         self._others = {process.pid for process in self._running()}
 
@@ -232,9 +232,11 @@ class Copies:
             found = descendants(self._owner, without=self._others | known, dead=True)
             image = own_image() if found else ""
             running = [process for process in found if process.is_alive and process.image == image]
-            before, self._below = self._below, {process.pid for process in found}
-            # A copy that ended during the check may have created another one too late to be seen.
-            if running or self._below == before:
+            ended = set() if running else {process.pid for process in found}
+            before, self._below = self._below, ended
+            # A copy that ended during the check may have created another one too late to be seen:
+            # none is left if a check finds the same as the one before, which had all ended.
+            if running or ended == before:
                 return running
         return []
 

@@ -110,6 +110,9 @@ def _flaw_of_clocks(rounds: Sequence[Round]) -> str:
     return ""
 
 
+_OF_DAMAGE = (Outcome.CRASH, Outcome.OUT_OF_MEMORY)
+"""How a dispatch may end because of what an earlier one left in its worker."""
+
 _VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
@@ -209,6 +212,7 @@ class DeviceSession:
                 alone, self._second_chances = self._second_chances, []
                 for candidate in alone:
                     candidate.runs_alone = True
+                    self.pool.drop(candidate.lane.id)  # what others left there may be the cause
                     self._measure_batch([[candidate]])
         except DeviceLostError:
             self._store()
@@ -778,6 +782,8 @@ class DeviceSession:
                 now = time.perf_counter()
                 self._waited_s, since = now - since, now
                 take(candidate, reply)
+                if candidate.id in self._ended or candidate in self._second_chances:
+                    worker.may_be_damaged = True
                 if time.monotonic() - self._stored_at > STORE_EVERY_S:
                     self._store()
                 worker.mark_output()
@@ -820,8 +826,11 @@ class DeviceSession:
 
     def _blame(self, candidate: Candidate, ending: protocol.Ending) -> None:
         """End `candidate`, or give it a second chance alone if another may be the cause."""
+        is_shared = bool(self._open) or self._opens_ahead
         is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
-        if is_doubtful and (self._open or self._opens_ahead) and not candidate.runs_alone:
+        workers = self.pool.running.get(candidate.lane.id, ())
+        is_damaged = ending.outcome in _OF_DAMAGE and any(one.may_be_damaged for one in workers)
+        if (is_damaged or (is_doubtful and is_shared)) and not candidate.runs_alone:
             self._second_chances.append(candidate)
         else:
             self._end(candidate, ending)

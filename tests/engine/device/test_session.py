@@ -209,8 +209,8 @@ def test_opening_ahead_changes_no_outcome(measure, sent, monkeypatch, is_gpu, pr
     assert (verified_first >= len(names)) is verifies_all_first
     assert any(ahead for ahead, *_ in requests) is is_gpu
     assert sum(count for ahead, count, _ in requests if ahead is is_gpu) >= len(names)
-    if is_gpu:  # what was verified ahead is not verified again, but for what ran out of memory
-        assert sum(count for ahead, count, _ in requests if not ahead) <= 1
+    if is_gpu:  # verified again: what ran out of memory, and what crashed after others failed
+        assert sum(count for ahead, count, _ in requests if not ahead) <= 2
         opened = sum(ahead and not count for ahead, count, _ in requests)
         assert opened >= processes, "each worker of a lane opens what another one verified"
 
@@ -389,14 +389,14 @@ def test_a_process_lost_at_the_end_leaves_the_others_unlooked_at(measure, worker
 
 def test_one_that_has_ended_is_not_opened_again_after_a_loss(measure, workers, kill, change):
     change(1, Opened, 0, failure=REFUSED)
-    *_, opened = (change(number, Opened) for number in range(3, 6))
+    *_, opened = (change(number, Opened) for number in range(3, 9))
     kill(2, 2)
     journal = measure(["default", "fast", "factor_2"], **MANY)
     assert journal.records[0].reason == "not here"
-    assert sorted(journal.outcomes.values()) == ["crash", "launch_error", "ok"]
-    (survivor,) = [key for key, r in journal.records.items() if r.outcome is Outcome.OK]
-    assert [reply.id for reply in opened[3:]] == [survivor] * 3, "after three by the first"
-    assert len(workers) == 6
+    assert sorted(journal.outcomes.values()) == ["launch_error", "ok", "ok"]
+    by_process = [reply.id for reply in opened[3:]]  # after three by the first
+    assert by_process in ([1] * 3 + [2] * 3, [2] * 3 + [1] * 3), "the lost one last, alone"
+    assert len(workers) == 9
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -113,6 +113,19 @@ def test_a_copy_that_returns_is_always_found(look, how):
     look(int)  # the next kernel is not to blame
 
 
+def test_the_copy_of_a_copy_that_ends_during_a_check_is_found(monkeypatch):
+    image = guardian.own_image()
+    first, ended, second = (
+        guardian.Process(pid, 0, "copy", state, 0.0, image)
+        for pid, state in ((1, "R"), (1, "Z"), (2, "R"))
+    )
+    found = Copies()
+    looks = iter([[first], [ended], [ended, second]])
+    monkeypatch.setattr(copies, "has_children", lambda: True)
+    monkeypatch.setattr(copies, "descendants", lambda *_, **__: next(looks))
+    assert [found._running(), found._running()] == [[first], [second]]
+
+
 def test_a_slow_copy_is_waited_for(look, monkeypatch):
     """Looks that find it waiting for a processor do not count, however many there are."""
     real, looks = copies.descendants, []
