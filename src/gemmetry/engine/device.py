@@ -110,9 +110,6 @@ def _flaw_of_clocks(rounds: Sequence[Round]) -> str:
     return ""
 
 
-_OF_DAMAGE = (Outcome.CRASH, Outcome.OUT_OF_MEMORY)
-"""How a dispatch may end because of what an earlier one left in its worker."""
-
 _VERIFIED = (Stage.VERIFY, Stage.MEASURE, Stage.TRACE)
 
 
@@ -826,11 +823,13 @@ class DeviceSession:
 
     def _blame(self, candidate: Candidate, ending: protocol.Ending) -> None:
         """End `candidate`, or give it a second chance alone if another may be the cause."""
+        ran_out = ending.outcome is Outcome.OUT_OF_MEMORY
         is_shared = bool(self._open) or self._opens_ahead
-        is_doubtful = ending.outcome is Outcome.OUT_OF_MEMORY or ending.may_be_anothers
         workers = self.pool.running.get(candidate.lane.id, ())
-        is_damaged = ending.outcome in _OF_DAMAGE and any(one.may_be_damaged for one in workers)
-        if (is_damaged or (is_doubtful and is_shared)) and not candidate.runs_alone:
+        is_damaged = any(worker.may_be_damaged for worker in workers)
+        is_doubtful = is_shared and (ran_out or ending.may_be_anothers)
+        is_doubtful |= is_damaged and (ran_out or ending.is_death)
+        if is_doubtful and not candidate.runs_alone:
             self._second_chances.append(candidate)
         else:
             self._end(candidate, ending)

@@ -491,6 +491,8 @@ class Ending:
     output_tail: str = ""
     may_be_anothers: bool = False
     """Another dispatch that is open in the same worker may have caused it."""
+    is_death: bool = False
+    """The worker died without being killed by its parent."""
 
 
 class WorkerLost(Exception):
@@ -548,7 +550,7 @@ def ending_of_death(status: int, output_tail: str, *, memory_ran_out: bool) -> E
     causes = (one.strip()[:_MAX_REASON] for one in output_tail.splitlines()
               if _LOOKS_USEFUL.search(one) and not _NOISE.match(one))  # fmt: skip
     reason = ": ".join([f"the worker process {how}", *islice(causes, 1)])
-    return Ending(Outcome.CRASH, reason, output_tail)
+    return Ending(Outcome.CRASH, reason, output_tail, is_death=True)
 
 
 def left_behind(processes: Sequence[str]) -> str:
