@@ -7,6 +7,7 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from itertools import cycle, pairwise
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
@@ -22,7 +23,8 @@ from gemmetry.testing import UndecidedWarning
 
 
 class SimulatedClock(HostClock):
-    """A device whose speed drifts and jumps; a call lasts as long as its result says, in ns."""
+    """A device whose speed drifts and jumps; a call lasts as long as its result says, in ns, and
+    takes five microseconds of the budget: outcomes do not depend on this machine."""
 
     def __init__(
         self, seed: int, noise: float = 0.01, drift: float = 0.1, telemetry: object = None
@@ -30,7 +32,7 @@ class SimulatedClock(HostClock):
         self.device, self.cache_bytes, self.flushes = "simulated", 1, 0
         self._telemetry = telemetry or {}
         self._random, self._noise, self._drift = random.Random(seed), noise, drift
-        self._count = 0
+        self._count, self.now_s = 0, 0.0
 
     def times(
         self, calls: Sequence[Callable[[], object]], before: Callable[[], None] | None = None
@@ -39,7 +41,7 @@ class SimulatedClock(HostClock):
         for call in calls:
             if before is not None:
                 before()
-            self._count += 1
+            self._count, self.now_s = self._count + 1, self.now_s + 5e-6
             length = call()
             ns = float(length) if isinstance(length, (int, float)) else 1.0
             wave = 1 + self._drift * math.sin(self._count / 200) / 4
@@ -59,9 +61,10 @@ def compared(monkeypatch) -> Callable[..., contest.Contest]:
     """Compares functions on a clock."""
 
     def run(
-        clock: HostClock, functions: object, *, budget: float = 0.15, seed: int = 1, **more: object
+        clock: SimulatedClock, functions: object, *, budget: float = 0.15, seed: int = 1, **more: object
     ) -> contest.Contest:
         monkeypatch.setattr(contest, "open_clock", lambda *_: clock)
+        monkeypatch.setattr(contest, "time", SimpleNamespace(perf_counter=lambda: clock.now_s))
         monkeypatch.setattr(contest, "ROUND_S", 0.001)
         return gemmetry.compare(functions, seed=seed, budget=budget, **more)
 
