@@ -61,7 +61,7 @@ def compared(monkeypatch) -> Callable[..., contest.Contest]:
     """Compares functions on a clock."""
 
     def run(
-        clock: SimulatedClock, functions: object, *, budget: float = 0.15, seed: int = 1, **more: object
+        clock: SimulatedClock, functions: object, budget: float = 0.15, seed: int = 1, **more: Any
     ) -> contest.Contest:
         monkeypatch.setattr(contest, "open_clock", lambda *_: clock)
         monkeypatch.setattr(contest, "time", SimpleNamespace(perf_counter=lambda: clock.now_s))
