@@ -141,10 +141,11 @@ RECORD = ("trace", "record", "--device", "cpu", "--precisions", "fp32", "--layou
 @pytest.mark.parametrize(
     ("words", "outcome", "stage", "reason"),
     [
-        (("--matrix-sizes", "16", "--set", "deadlines.trace=0.001"), "timeout", "trace", "tracing"),
+        (("--matrix-sizes", "64", "--warmup-iterations", "100000",  # seconds, on any machine
+          "--set", "deadlines.trace=0.001"), "timeout", "trace", "tracing"),
         (("--matrix-sizes", "1000000000"), "out_of_memory", "verify", "inputs and result of"),
     ],
-)
+)  # fmt: skip
 def test_a_recording_that_fails_is_a_row_with_the_reason(cli, words, outcome, stage, reason):
     (record,) = cli.json(*RECORD, *words, "--experiment", "e", status=1)["records"]
     assert (record["outcome"], record["stage"]) == (outcome, stage)
