@@ -79,6 +79,7 @@ def writes_later(a, b, out):
         time.sleep(2)  # long after the first look, on a busy machine too
         torch.matmul(a, b, out=out)
 
+    os.environ["SPOILED"] = "yes"  # also where second chances would follow
     threading.Thread(target=work, daemon=True).start()
 
 
