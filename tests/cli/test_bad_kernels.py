@@ -185,8 +185,8 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def records(run_in, folders):
-    """Records of all kernels, by function. Hostile kernels are not verified for long, so that one
-    forks while it is timed."""
+    """Records of all kernels, by function. Hostile kernels are verified briefly: one forks when
+    it is timed."""
     return _swept(run_in, folders[0], BAD, "--set", "deadlines.verify=20") | _swept(
         run_in, folders[1], HOSTILE, "--verification-level", "quick"
     )

@@ -1,4 +1,4 @@
-"""The document's checklist and NVIDIA's rules, next to the diagnosis; those of a recorded kernel
+"""The document's checklist and NVIDIA's rules, compared with the diagnosis. A recorded kernel's results
 are in ``data/outputs/counters_diagnosis.txt``."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Files of NCCL: those of the inspector, whose records are in ``test_golden``; the example tuner
-plugin's, read back by the plugin's rules."""
+"""Files of NCCL: the inspector's (``test_golden`` has its records) and the example tuner plugin's,
+read back by the plugin's rules."""
 
 from __future__ import annotations
 

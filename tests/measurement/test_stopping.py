@@ -42,7 +42,7 @@ def _spread(count, share, each=1):
 
 
 def _sampled(policy, samples_of, known_s=0.0):
-    """Rounds until the policy has enough; `samples_of(number, count)`: those of a round, in ns."""
+    """Rounds until the policy has enough; `samples_of(number, count)` of a round, in ns."""
     rounds: list[Round] = []
     spent = 0.0
     for number in range(300):

@@ -1,5 +1,5 @@
 """Counters that rocprofv3 collected of a point. In ``rocprof.txt``, a line ``file`` has arguments
-of ``write_csv``, a line ``trace`` those of a process with a trace."""
+of ``write_csv``; a line ``trace`` adds a trace of the process."""
 
 from __future__ import annotations
 

@@ -533,7 +533,7 @@ class WorkerProcess:
         self._on_the_way = 0
         self._is_ending = False
         self.may_be_damaged = False
-        """A dispatch failed in it, of which threads and overwritten memory may remain."""
+        """A dispatch failed here; its threads may still run, and it may have overwritten memory."""
         self._owned: set[str] = set()
         """Processes left running that are known to belong to some dispatch."""
         self.send(context.hello(lane, jobs=jobs))
