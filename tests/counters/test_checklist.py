@@ -1,5 +1,5 @@
-"""The document's checklist and NVIDIA's rules, compared with the diagnosis. A recorded kernel's results
-are in ``data/outputs/counters_diagnosis.txt``."""
+"""The document's checklist and NVIDIA's rules, compared with the diagnosis. A recorded
+kernel's results are in ``data/outputs/counters_diagnosis.txt``."""
 
 from __future__ import annotations
 
