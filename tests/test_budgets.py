@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 45_190
+TESTS = 45_200
 FILES = 330
 
 

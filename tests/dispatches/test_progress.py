@@ -4,6 +4,7 @@ import dataclasses
 import gc
 import io
 import time
+import weakref
 
 import pytest
 from rich.console import Console
@@ -125,20 +126,30 @@ def test_an_error_ends_the_live_view_and_a_finished_run_that_is_repeated_draws_n
 
 
 def test_a_long_run_keeps_the_records_alone_that_it_shows(make_record):
-    def living():
-        gc.collect()
-        return sum(type(one) is Record for one in gc.get_objects())
+    class Watched(Record):
+        """A record to which weak references may exist: without slots of its own."""
 
+    def watched(name, speed):
+        record = make_record(name, gflops=speed)
+        fields = dataclasses.fields(Record)
+        return Watched(**{one.name: getattr(record, one.name) for one in fields})
+
+    made = []
     with ProgressListener(_console(force_terminal=True)) as listener:
         listener(PlanReady(total=80, kept=0, samples_kept=0, experiment="e"))
-        before = living()
         for size in range(1, 41):
             for speed in (100.0, 200.0):
-                name = f"matmul_{size}x8x8_f32t_f32t_f32t"
-                listener(DispatchFinished(make_record(name, gflops=speed)))
-        assert living() - before <= 10
+                record = watched(f"matmul_{size}x8x8_f32t_f32t_f32t", speed)
+                made.append(weakref.ref(record))
+                listener(DispatchFinished(record))
+        del record
+        gc.collect()
+        kept = [one.operation for one in (reference() for reference in made) if one is not None]
         view = _console()
         view.print(listener._render())
+    shown = {f"matmul_{size}x8x8_f32t_f32t_f32t" for size in range(36, 41)}
+    assert shown <= set(kept)
+    assert len(kept) <= 10
     assert view.file.getvalue().count("200 GFLOP/s") == 5
 
 
