@@ -21,7 +21,7 @@ BUDGETS = {
     "dispatches": 3710,
     "documents": 2680,
     "domain": 4570,
-    "engine": 6550,
+    "engine": 6560,
     "formats": 4610,
     "hardware": 3270,
     "history": 1740,
@@ -39,7 +39,7 @@ BUDGETS = {
     ".": 260,
 }
 """Room of the package -> lines of code. The package's own files are "."."""
-TESTS = 45_200
+TESTS = 45_220
 FILES = 330
 
 

@@ -49,9 +49,9 @@ completion of commands, options, providers, dtypes, kinds and layouts in the she
   line with what is wrong and why, followed by a `hint:` line with the next step.
 - **Exit status**: 0 done (a configuration that its compiler or device rejected is a row, as long as
   its operation has another that is ok); 1 something was wrong, crashed, timed out or ran out of
-  memory, an operation has no ok dispatch, or a comparison found a regression; 2 the request was
-  wrong; 3 the machine failed (disk full, folder not writable, device lost); 70 an error in
-  gemmetry itself, in one sentence (`GEMMETRY_TRACEBACK=1` adds where); 130 interrupted. The same
+  memory, an operation or `--kernel` has no ok dispatch, or a comparison found a regression; 2 the
+  request was wrong; 3 the machine failed (disk full, folder not writable, device lost); 70 an error
+  in gemmetry itself, in one sentence (`GEMMETRY_TRACEBACK=1` adds where); 130 interrupted. The same
   command continues where the last one stopped.
 
 ## Without options

@@ -11,6 +11,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from gemmetry.engine.journal import Journal
 
 NULL = ("profile", "--providers", "null", "--shapes", "64x64x64")
@@ -119,6 +121,20 @@ def test_blocks_with_scale_factors_are_verified_and_measured(cli):
     assert record["operation"] == "matmul_24x40x96_e2m1t_e2m1n_f16t_vs16_e8m0"
     assert (record["outcome"], record["verification"]) == ("ok", "passed")
     assert "--cluster-shape-mn has no effect" in ended.stderr
+
+
+@pytest.mark.parametrize(("refused_m", "status"), [((32, 64), 1), ((32,), 0)])
+def test_a_kernel_that_never_runs_makes_the_exit_status_1_and_one_that_runs_does_not(
+    cli, refused_m, status
+):
+    Path("mine.py").write_text(
+        f"def f(a, b):\n    if len(a) in {refused_m}:\n        raise ValueError\n    return a @ b\n"
+    )
+    ended = cli("profile", "--providers", "numpy", "--kernel", "mine.py:f", "--dtypes", "f32",
+                "--shapes", "32x32x32,64x64x64", "--quick", "--json", status=status)  # fmt: skip
+    outcomes = [one["outcome"] for one in json.loads(ended.stdout)["records"]]
+    assert outcomes.count("launch_error") == len(refused_m)
+    assert outcomes.count("ok") == 4 - len(refused_m)
 
 
 def test_a_slow_candidate_leaves_the_race_and_is_verified_as_well(cli):

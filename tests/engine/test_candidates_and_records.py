@@ -63,19 +63,19 @@ def test_a_record_is_durable_before_it_is_reported_and_no_rounds_need_no_transac
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("others", "without_ok", "failure", "status"), [
-    ([], 0, "", 0),
-    ([Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR], 0, "", 0),
-    ([Outcome.UNSUPPORTED, Outcome.SKIPPED], 0, "", 0),
-    ([Outcome.COMPILE_ERROR], 1, "", 1),
-    *(([bad], 0, "", 1) for bad in (Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT)),
-    ([Outcome.OUT_OF_MEMORY], 0, "", 1),
-    ([Outcome.WRONG], 0, "device lost", 3),
+@pytest.mark.parametrize(("others", "lacks_ok", "failure", "status"), [
+    ([], False, "", 0),
+    ([Outcome.COMPILE_ERROR, Outcome.LAUNCH_ERROR], False, "", 0),
+    ([Outcome.UNSUPPORTED, Outcome.SKIPPED], False, "", 0),
+    ([Outcome.COMPILE_ERROR], True, "", 1),
+    *(([bad], False, "", 1) for bad in (Outcome.WRONG, Outcome.CRASH, Outcome.TIMEOUT)),
+    ([Outcome.OUT_OF_MEMORY], False, "", 1),
+    ([Outcome.WRONG], False, "device lost", 3),
 ])  # fmt: skip
-def test_exit_status(others, without_ok, failure, status):
+def test_exit_status(others, lacks_ok, failure, status):
     summary = RunSummary(
         experiment=Path("x"), total=9, outcomes={Outcome.OK: 2, **dict.fromkeys(others, 1)},
-        operations_without_ok=without_ok, failure=failure,
+        lacks_ok=lacks_ok, failure=failure,
     )  # fmt: skip
     assert (summary.exit_status, summary.finished) == (status, 2 + len(others))
 

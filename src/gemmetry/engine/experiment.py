@@ -290,15 +290,16 @@ class Experiment:
         """Number of records by outcome."""
         return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
 
-    def operations_without_ok(self, excused: Collection[str] = ()) -> int:
-        """Finished operations without an ok dispatch, unless all their outcomes are in
-        `excused`."""
+    def lacks_ok(self, excused: Collection[str] = (), *, provider: str = "") -> bool:
+        """Whether an operation, or a provider that is named, finished dispatches and none of them
+        is ok. Dispatches do not count if all their outcomes are in `excused`."""
+        group, where = ("provider", "provider = ?") if provider else ("operation", "? = ''")
         rows = self._query(
-            "SELECT count(*) FROM (SELECT 1 FROM records GROUP BY operation HAVING"
+            f"SELECT EXISTS(SELECT 1 FROM records WHERE {where} GROUP BY {group} HAVING"
             f" sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({question_marks(excused)})) > 0)",
-            tuple(excused),
+            (provider, *excused),
         )
-        return int(rows[0][0])
+        return bool(rows[0][0])
 
     def lanes(self) -> list[schema.Lane]:
         """The plan's provider × target pairs."""

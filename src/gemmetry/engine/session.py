@@ -77,6 +77,7 @@ from gemmetry.engine.slots import (
 )
 from gemmetry.hardware.detect import capture_environment, nvidia_free_bytes
 from gemmetry.hardware.roofline import measure_host_bandwidth
+from gemmetry.providers.base import kernel_provider
 from gemmetry.providers.registry import load_provider
 
 
@@ -286,7 +287,8 @@ class RunSummary:
     """The dispatches that were done before this run."""
     samples_kept: int = 0
     outcomes: Mapping[Outcome, int] = field(default_factory=dict)
-    operations_without_ok: int = 0
+    lacks_ok: bool = False
+    """Whether an operation has no ok dispatch, or the provider of ``--kernel`` has none."""
     failure: str = ""
     """Why the run ended before its plan did; the same command resumes it."""
 
@@ -297,13 +299,13 @@ class RunSummary:
 
     @property
     def exit_status(self) -> int:
-        """0: done. 1: something was wrong, crashed, timed out or ran out of memory, or an operation
-        has no ok dispatch. 3: the environment failed. (2, an invalid request, is raised; 130, an
-        interrupt, is KeyboardInterrupt.)"""
+        """0: done. 1: something was wrong, crashed, timed out or ran out of memory, or what should
+        have an ok dispatch has none. 3: the environment failed. (2, an invalid request, is raised;
+        130, an interrupt, is KeyboardInterrupt.)"""
         if self.failure:
             return EnvironmentFailure.exit_status
         failed = any(outcome.is_failure and count for outcome, count in self.outcomes.items())
-        return 1 if failed or self.operations_without_ok else 0
+        return int(failed or self.lacks_ok)
 
 
 def run(
@@ -401,7 +403,7 @@ def run(
             kept=kept,
             samples_kept=samples_kept,
             outcomes=outcomes,
-            operations_without_ok=store.operations_without_ok(excused),
+            lacks_ok=store.lacks_ok(excused) or store.lacks_ok(excused, provider=kernel_provider()),
             failure=failure,
         )
 

@@ -52,7 +52,7 @@ def test_records_come_back_as_they_were_or_amended(tmp_path, open_experiment, ma
         assert list(experiment.records()) == [record, failed]
         assert [row.id for row in experiment.remaining()] == [2, 4]
         assert experiment.outcome_counts() == {"ok": 1, "crash": 1}
-        assert experiment.operations_without_ok() == 0
+        assert not experiment.lacks_ok()
         experiment.amend(1, amended)
     moved = shutil.move(tmp_path, tmp_path.with_name("b #?%"))
     with Experiment.open(moved) as experiment:
@@ -65,10 +65,22 @@ def test_an_operation_without_ok_dispatch_is_counted(open_experiment, make_recor
     with open_experiment() as experiment:
         experiment.finish(dict(enumerate(skipped, 1)))
         experiment.finish({3: make_record(operation="a")})
-        assert experiment.operations_without_ok() == 1
-        assert experiment.operations_without_ok(not_tried) == 0
+        assert experiment.lacks_ok()
+        assert not experiment.lacks_ok(not_tried)
         experiment.finish({4: make_record(Outcome.CRASH, operation="c")})
-        assert experiment.operations_without_ok(not_tried) == 1
+        assert experiment.lacks_ok(not_tried)
+
+
+def test_a_provider_without_ok_dispatch_is_found(open_experiment, make_record):
+    with open_experiment() as experiment:
+        assert not experiment.lacks_ok(provider="user")
+        experiment.finish({1: make_record(), 2: make_record(Outcome.SKIPPED, provider="user")})
+        assert not experiment.lacks_ok()
+        assert not experiment.lacks_ok(["skipped"], provider="user")
+        assert experiment.lacks_ok(provider="user")
+        assert not experiment.lacks_ok(provider="null")
+        experiment.finish({3: make_record(provider="user")})
+        assert not experiment.lacks_ok(provider="user")
 
 
 def test_rounds_are_kept_in_order_and_never_twice(open_experiment, make_record, make_round):
