@@ -291,11 +291,11 @@ class Experiment:
         return dict(self._query("SELECT outcome, count(*) FROM records GROUP BY outcome"))
 
     def lacks_ok(self, excused: Collection[str] = (), *, provider: str = "") -> bool:
-        """Whether an operation, or a provider that is named, finished dispatches and none of them
-        is ok. Dispatches do not count if all their outcomes are in `excused`."""
-        group, where = ("provider", "provider = ?") if provider else ("operation", "? = ''")
+        """Whether some operation, or `provider` if given, has finished dispatches but none that is
+        ok. Outcomes in `excused` alone are no reason."""
+        group = "provider" if provider else "operation"
         rows = self._query(
-            f"SELECT EXISTS(SELECT 1 FROM records WHERE {where} GROUP BY {group} HAVING"
+            f"SELECT EXISTS(SELECT 1 FROM records WHERE ? IN ('', provider) GROUP BY {group} HAVING"
             f" sum(outcome = 'ok') = 0 AND sum(outcome NOT IN ({question_marks(excused)})) > 0)",
             (provider, *excused),
         )

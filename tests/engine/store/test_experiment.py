@@ -59,7 +59,7 @@ def test_records_come_back_as_they_were_or_amended(tmp_path, open_experiment, ma
         assert list(experiment.records()) == [amended, failed], "the folder may be moved"
 
 
-def test_an_operation_without_ok_dispatch_is_counted(open_experiment, make_record):
+def test_an_operation_without_ok_dispatch_is_found(open_experiment, make_record):
     not_tried = ("skipped", "unsupported")
     skipped = [make_record(Outcome.SKIPPED, operation=name) for name in "ab"]
     with open_experiment() as experiment:
